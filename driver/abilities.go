@@ -1,0 +1,74 @@
+package driver
+
+import (
+	"context"
+	"io"
+)
+
+// The optional abilities. A sandbox that has one implements its interface; `elsewhere backends` prints who has which.
+// Where a driver lacks one, package elsewhere does it through Bash if it can, and answers KindUnsupported if it cannot.
+
+// Preparer is called before each call, for file sync or to wake a sleeping sandbox. Its notices go into the result.
+type Preparer interface {
+	Prepare(ctx context.Context) (notices []string, err error)
+}
+
+// StateRemover removes state files (absolute paths inside Info.StateDir or Info.PrivateDir) outside calls. A file
+// that is not there is no error. Without it, a later bash truncates them.
+type StateRemover interface {
+	RemoveState(ctx context.Context, paths []string) error
+}
+
+// StateLister lists the state files in a state directory, so that those which dead owners left can be found.
+type StateLister interface {
+	ListState(ctx context.Context, dir string) (paths []string, err error)
+}
+
+// PTY starts a bash on a pseudo-terminal.
+type PTY interface {
+	BashPTY(ctx context.Context, spec BashSpec, rows, cols uint16) (PTYProcess, error)
+}
+
+// PTYProcess is a bash on a pseudo-terminal: Stdout carries everything and Stderr is empty.
+type PTYProcess interface {
+	Process
+	Resize(ctx context.Context, rows, cols uint16) error
+}
+
+// Signaler ends one bash and all it started by the engine's own means.
+type Signaler interface {
+	Signal(ctx context.Context, p Process, signal string) error
+}
+
+// Uploader and Downloader move a tar stream faster than a bash can.
+type Uploader interface {
+	Upload(ctx context.Context, dir string, tar io.Reader) error
+}
+
+// Downloader is the other direction of Uploader.
+type Downloader interface {
+	Download(ctx context.Context, path string, tar io.Writer) error
+}
+
+// Snapshotter stores the sandbox's files so that a later sandbox can start from them.
+type Snapshotter interface {
+	Snapshot(ctx context.Context) (id string, err error)
+}
+
+// Lister lists the sandboxes of an identity, and Reaper removes those whose owner is dead.
+type Lister interface {
+	List(ctx context.Context, req OpenRequest) ([]SandboxInfo, error)
+}
+
+// Reaper removes sandboxes that were made not to persist and whose owner is dead.
+type Reaper interface {
+	Reap(ctx context.Context, req OpenRequest) (removed []string, err error)
+}
+
+// SandboxInfo is one row of a listing.
+type SandboxInfo struct {
+	Task      string `json:"task"`
+	SandboxID string `json:"sandbox_id"`
+	State     string `json:"state"`
+	Owner     string `json:"owner,omitempty"`
+}

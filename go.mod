@@ -1,0 +1,3 @@
+module github.com/elsewhere-sh/elsewhere
+
+go 1.26
