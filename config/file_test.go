@@ -16,7 +16,8 @@ func TestABadFileIsOneErrorThatNamesItsLine(t *testing.T) {
 		want       []string
 	}{
 		{"a tab as indentation", "terminal:\n\tbackend: local\n", []string{"config.yaml:2", "tab"}},
-		{"no YAML", "terminal:\n  backend: 'local\n", []string{"config.yaml", "not YAML"}},
+		{"no YAML", "terminal: 'local", []string{"config.yaml:1", "not YAML"}},
+		{"a control character", "a: b\nc: \x1b[0m\n", []string{"config.yaml:2", "control characters"}},
 		{"a bracket that is not closed", "a: 1\nterminal: [\n", []string{"config.yaml", "not YAML"}},
 		{"a key twice", "terminal:\n  backend: local\n  backend: docker\n", []string{"config.yaml:3", "backend is set twice", "line 2"}},
 		{"terminal twice", "terminal: {}\na: 1\nterminal: {}\n", []string{"config.yaml:3", "twice", "line 1"}},
