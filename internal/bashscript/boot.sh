@@ -102,12 +102,10 @@ done
 builtin eval "$ew_set"
 
 ew=${ew_at//\%/%25} ew=${ew//;/%3B}
-builtin printf '%s' "${ew_token}B${ew//$'\n'/%0A};${ew_failed:+1};" >&193
+ew_failed=${ew_failed#*: line *: } ew_failed=${ew_failed//\%/%25} ew_failed=${ew_failed//;/%3B}
+builtin printf '%s' "${ew_token}B${ew//$'\n'/%0A};${ew_failed//$'\n'/%0A};" >&193
 [[ ! $ew_split ]] || builtin printf '%s' "${ew_token}b" >&194
-if [[ $ew_failed ]]; then
-	builtin printf '%s\n' "${ew_failed#*: line *: }" >&2
-	builtin exit 126
-fi
+[[ ! $ew_failed ]] || builtin exit 126
 [[ $ew_stdin ]] || builtin exec </dev/null
 [[ $ew_split ]] || builtin exec 2>&1
 

@@ -11,7 +11,11 @@ import (
 
 // Watch makes it watch a call; pid is 0 while it is unknown. A second Watch of a mark replaces the first.
 func Watch(m Mark, id string, pid int) string {
-	return "+ " + strconv.FormatUint(uint64(m), 10) + " " + id + " " + strconv.Itoa(pid) + "\n"
+	group := "-"
+	if pid > 0 {
+		group = strconv.Itoa(pid)
+	}
+	return "+ " + strconv.FormatUint(uint64(m), 10) + " " + id + " " + group + "\n"
 }
 
 // Unwatch says that the call ended.

@@ -1,5 +1,5 @@
 # Ends process trees, by builtins alone. A bash that runs this reads requests, one a line:
-#   + MARK ID PID   watch a call (PID 0 while unknown; a second line for MARK replaces the first)
+#   + MARK ID PID   watch a call (PID - while unknown; a second line for MARK replaces the first)
 #   - MARK          it ended
 #   S MARK ID       watch a session: it ends with the watcher
 #   s MARK          no longer
@@ -49,7 +49,7 @@ ew_scan() {
 	if [[ ! -r /proc/$$/stat ]]; then
 		for line in $ew_calls; do
 			pid=${line##*:}
-			(( pid )) && kill -0 -- "-$pid" && ew_found[pid]=group
+			[[ $pid != - ]] && kill -0 -- "-$pid" && ew_found[pid]=group
 		done 2>/dev/null
 		(( ${#ew_found[@]} ))
 		return
