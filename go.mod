@@ -1,3 +1,10 @@
 module github.com/elsewhere-sh/elsewhere
 
-go 1.26
+go 1.26.0
+
+require (
+	go.uber.org/goleak v1.3.0
+	golang.org/x/sys v0.50.0
+)
+
+require github.com/stretchr/testify v1.12.1 // indirect
