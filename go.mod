@@ -7,4 +7,7 @@ require (
 	golang.org/x/sys v0.50.0
 )
 
-require github.com/stretchr/testify v1.12.1 // indirect
+require (
+	github.com/gofrs/flock v0.13.2 // indirect
+	github.com/stretchr/testify v1.12.1 // indirect
+)

@@ -99,7 +99,8 @@ func (s *starter) open(ctx context.Context, req driver.OpenRequest) (driver.Sand
 	box := &sandbox{bash: bash, log: log}
 	info := &box.info
 	functions, environ := exportedFunctions(req.Environ)
-	clean, warnings := scrub.Environ(environ, cfg.Strings("env_passthrough"))
+	passthrough := cfg.Strings("env_passthrough")
+	clean, warnings := scrub.Environ(environ, passthrough)
 	info.Notices = append(info.Notices, warnings...)
 	info.Functions = functions
 
@@ -131,7 +132,9 @@ func (s *starter) open(ctx context.Context, req driver.OpenRequest) (driver.Sand
 	info.PrivateDir = toBash(box.priv)
 	info.PathFirst = callerPath(path)
 	info.KeepEnv = append([]string(nil), keepEnv...)
-	info.ScrubProfile = scrub.BashUnset()
+	if cfg.Bool("scrub_profile") {
+		info.ScrubProfile = scrub.BashUnset(passthrough...)
+	}
 	info.Features = []driver.Feature{
 		{Name: "isolation", State: driver.Unsupported, Detail: "commands run with your own rights on this machine"},
 		{Name: "limits", State: driver.Unsupported, Detail: "no memory, CPU or process limits"},
