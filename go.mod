@@ -1,3 +1,11 @@
 module github.com/elsewhere-sh/elsewhere
 
-go 1.26
+go 1.26.0
+
+require (
+	github.com/gofrs/flock v0.13.2 // indirect
+	github.com/google/go-cmp v0.7.0 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	mvdan.cc/sh/v3 v3.14.1 // indirect
+)
