@@ -12,7 +12,7 @@ func TestAllSevenBackendsAreThereWithTheirNames(t *testing.T) {
 	var names []string
 	for _, b := range all.Backends() {
 		names = append(names, b.Name)
-		if !strings.HasSuffix(b.Summary, ".") || len(b.Settings) == 0 {
+		if b.Summary == "" || len(b.Settings) == 0 {
 			t.Errorf("%s has no summary or no settings", b.Name)
 		}
 		names = append(names, b.Aliases...)
