@@ -3,11 +3,7 @@ module github.com/elsewhere-sh/elsewhere
 go 1.26.0
 
 require (
+	github.com/gofrs/flock v0.13.2
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.50.0
-)
-
-require (
-	github.com/gofrs/flock v0.13.2 // indirect
-	github.com/stretchr/testify v1.12.1 // indirect
 )

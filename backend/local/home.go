@@ -10,7 +10,7 @@ import (
 
 // realHome gives the user's own home directory. Hermes may have started us with the home of a profile in HOME; the real
 // one is then in HERMES_REAL_HOME.
-func realHome(vars variables, hermesHome string) string {
+func realHome(vars *environment, hermesHome string) string {
 	name := "HOME"
 	if foldNames && vars.get(name) == "" {
 		name = "USERPROFILE"

@@ -3,8 +3,10 @@
 package local
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -15,10 +17,11 @@ import (
 func toBash(path string) string   { return path }
 func toNative(path string) string { return path }
 
-func platformEnvironment(*environment, string) {}
+// adaptEnvironment has nothing to do here.
+func adaptEnvironment(*environment, string) {}
 
 // findBash looks on the caller's PATH, then in the usual places.
-func findBash(vars variables, _ string) (string, error) {
+func findBash(_ context.Context, vars *environment, _ string) (string, error) {
 	candidates := pathEntries(vars.get("PATH"))
 	candidates = append(candidates, "/usr/bin", "/bin", "/usr/local/bin", "/opt/homebrew/bin", "/opt/local/bin", "/run/current-system/sw/bin")
 	for _, dir := range candidates {
@@ -50,4 +53,10 @@ func private(dir string) error {
 		return &os.PathError{Op: "write to", Path: dir, Err: err}
 	}
 	return nil
+}
+
+// ownFile tells whether a file belongs to the user of this process.
+func ownFile(st os.FileInfo) bool {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && int(sys.Uid) == os.Geteuid()
 }
