@@ -28,7 +28,7 @@ func startDir(setting, caller, home string) (dir, notice string) {
 	}
 	setting = toNative(setting)
 	switch {
-	case setting == "" || setting == "." || setting == "auto" || setting == "cwd":
+	case setting == "" || setting == ".":
 		dir = caller
 	case setting == "~":
 		dir = home

@@ -14,9 +14,6 @@ const gitBashHint = "install Git for Windows (https://git-scm.com/download/win) 
 // or the Store (NousResearch/hermes-agent#47837). Usable tells whether a file is a bash that works; it is asked once for
 // each, in this order, and its error says why not.
 func findGitBash(setting string, vars *environment, isFile func(string) bool, usable func(string) error) (string, error) {
-	if setting == "" {
-		setting = vars.get("HERMES_GIT_BASH_PATH")
-	}
 	if setting != "" {
 		file := windowsPath(setting)
 		if !isFile(file) {

@@ -39,13 +39,7 @@ func chooseHome(mode, real, hermesHome string, inContainer func() bool) string {
 	if hermesHome == "" || !isDir(profile) {
 		return real
 	}
-	switch strings.ToLower(mode) {
-	case "profile", "isolated", "profile_home", "profile-home":
-		return profile
-	case "real", "host", "user", "real_home", "real-home":
-		return real
-	}
-	if real == "" || inContainer() {
+	if mode == "profile" || mode != "real" && (real == "" || inContainer()) {
 		return profile
 	}
 	return real
