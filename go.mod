@@ -9,4 +9,7 @@ require (
 	go.yaml.in/yaml/v3 v3.0.6
 )
 
-require golang.org/x/sys v0.49.0
+require (
+	github.com/google/renameio/v2 v2.0.2
+	golang.org/x/sys v0.49.0
+)
