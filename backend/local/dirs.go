@@ -30,10 +30,6 @@ func startDir(setting, caller, home string) (dir, notice string) {
 	switch {
 	case setting == "" || setting == ".":
 		dir = caller
-	case setting == "~":
-		dir = home
-	case strings.HasPrefix(setting, "~/"):
-		dir = filepath.Join(home, setting[2:])
 	case filepath.IsAbs(setting):
 		dir = filepath.Clean(setting)
 	default:

@@ -138,7 +138,7 @@ func (s *starter) open(ctx context.Context, req driver.OpenRequest) (driver.Sand
 		info.ScrubProfile = scrub.BashUnset(passthrough...)
 	}
 	info.Features = []driver.Feature{
-		{Name: "isolation", State: driver.Unsupported, Detail: "commands run with your own rights on this machine"},
+		{Name: "isolation", State: driver.Unsupported, Detail: "commands run with your own rights on this machine and can read what you can, also the environment of the process that started them"},
 		{Name: "limits", State: driver.Unsupported, Detail: "no memory, CPU or process limits"},
 		{Name: "network", State: driver.Active, Detail: "this machine's own"},
 		{Name: "persistence", State: driver.Active, Detail: "files are this machine's own"},

@@ -22,9 +22,12 @@ func adaptEnvironment(*environment, string) {}
 
 // findBash looks on the caller's PATH, then in the usual places.
 func findBash(_ context.Context, vars *environment, _ string) (string, error) {
-	candidates := pathEntries(vars.get("PATH"))
-	candidates = append(candidates, "/usr/bin", "/bin", "/usr/local/bin", "/opt/homebrew/bin", "/opt/local/bin", "/run/current-system/sw/bin")
-	for _, dir := range candidates {
+	return bashIn(append(pathEntries(vars.get("PATH")),
+		"/usr/bin", "/bin", "/usr/local/bin", "/opt/homebrew/bin", "/opt/local/bin", "/run/current-system/sw/bin"))
+}
+
+func bashIn(dirs []string) (string, error) {
+	for _, dir := range dirs {
 		if !filepath.IsAbs(dir) {
 			continue
 		}
