@@ -138,10 +138,10 @@ func makePrivate(dirs []string, owner string) (string, error) {
 		// Mkdir, not MkdirAll: a name that exists, be it a link that somebody laid, is an error.
 		err := os.Mkdir(dir, 0o700)
 		if err == nil {
-			err = private(dir)
-		}
-		if err == nil {
-			return dir, nil
+			if err = private(dir); err == nil {
+				return dir, nil
+			}
+			_ = os.Remove(dir)
 		}
 		errs = append(errs, err)
 	}

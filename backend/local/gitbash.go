@@ -71,10 +71,7 @@ func gitBashPlaces(vars *environment) []string {
 	return places
 }
 
-// gitBashProbe is what a bash has to run to be taken: it starts a program of MSYS.
-const gitBashProbe = "uname -s && exec true"
-
-// judgeProbe says from the probe's result why a bash cannot be used; nil where it can.
+// judgeProbe says why a bash cannot be used, from what it made of `uname -s`, a program of MSYS; nil where it can.
 func judgeProbe(stdout, stderr string, err error) error {
 	system := strings.ToUpper(strings.TrimSpace(stdout))
 	switch {

@@ -55,7 +55,17 @@ func private(dir string) error {
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return &os.PathError{Op: "write to", Path: dir, Err: err}
 	}
+	if full(dir) {
+		return &os.PathError{Op: "write to", Path: dir, Err: syscall.ENOSPC}
+	}
 	return nil
+}
+
+// full tells whether nothing more can be written to the file system of dir: a directory can often still be made there.
+// Some file systems do not count their blocks.
+func full(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && st.Blocks > 0 && st.Bavail == 0
 }
 
 // ownFile tells whether a file belongs to the user of this process.

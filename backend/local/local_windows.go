@@ -27,7 +27,7 @@ func findBash(ctx context.Context, vars *environment, setting string) (string, e
 	return findGitBash(setting, vars, isFile, func(file string) error {
 		ctx, cancel := context.WithTimeout(ctx, probeTime)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, file, "--noprofile", "--norc", "-c", gitBashProbe)
+		cmd := exec.CommandContext(ctx, file, "--noprofile", "--norc", "-c", "uname -s && exec true")
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{HideWindow: true, CreationFlags: windows.CREATE_NO_WINDOW}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
@@ -205,6 +207,36 @@ func TestAHomeThatCannotBeWrittenToKeepsStateForThisProcess(t *testing.T) {
 				t.Errorf("throw-away: state in %s, notices %q", info.StateDir, info.Notices)
 			}
 		})
+	}
+}
+
+func TestAFullFileSystemIsNotUsedForState(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it mounts a small file system, which takes root")
+	}
+	full := t.TempDir()
+	if err := unix.Mount("none", full, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(full, unix.MNT_DETACH) }()
+	req := request(t)
+	req.Identity.Home = full
+	req.Environ = append(req.Environ, "TMPDIR="+full, "TMP="+req.Dir)
+	if info := openBox(t, req).Info(); info.StateDir != filepath.Join(full, "elsewhere", "state") {
+		t.Fatalf("while there is room, state is in %s", info.StateDir)
+	}
+	if err := os.WriteFile(filepath.Join(full, "fill"), make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("it is not full: %v", err)
+	}
+	info := openBox(t, req).Info()
+	if filepath.Dir(info.PrivateDir) != req.Dir || info.StateDir != info.PrivateDir {
+		t.Errorf("state in %s, private in %s", info.StateDir, info.PrivateDir)
+	}
+	if notices := strings.Join(info.Notices, "\n"); !strings.Contains(notices, full) || !strings.Contains(notices, "no space") {
+		t.Errorf("notices %q", info.Notices)
+	}
+	if left, _ := filepath.Glob(full + "/elsewhere-*"); len(left) > 1 { // that of the first sandbox
+		t.Errorf("left behind: %q", left)
 	}
 }
 

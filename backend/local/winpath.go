@@ -8,7 +8,7 @@ func bashPath(path string) string {
 	switch {
 	case strings.HasPrefix(path, `\\?\UNC\`):
 		path = `\\` + path[len(`\\?\UNC\`):]
-	case strings.HasPrefix(path, `\\?\`), strings.HasPrefix(path, `\\.\`):
+	case len(path) > 5 && path[5] == ':' && (strings.HasPrefix(path, `\\?\`) || strings.HasPrefix(path, `\\.\`)):
 		path = path[4:]
 	}
 	path = strings.ReplaceAll(path, `\`, "/")
