@@ -219,7 +219,7 @@ func (c *call) sendTo(cwd string) {
 	}
 	message := c.s.sb.scripts.Run(bashscript.Run{
 		Cwd: cwd, Dir: c.opts.Dir, Stdin: c.opts.Stdin != nil, Split: c.opts.Split,
-		ExitTrap: setsExitTrap(c.command), Env: env, Command: c.command,
+		ExitTrap: !c.capturing && setsExitTrap(c.command), Env: env, Command: c.command,
 	})
 	c.cwd = cwd
 	c.started = time.Now()

@@ -81,8 +81,8 @@ func NewScripts(keepEnv []string) *Scripts {
 	s := &Scripts{
 		boot:    append([]byte(boot), 0),
 		endTrap: report + dump,
-		end:  append([]byte(compact(endSource)), 0),
-		keep: "@(" + strings.Join(append(never, bashOwn...), "|") + ")",
+		end:     append([]byte(compact(endSource)), 0),
+		keep:    "@(" + strings.Join(append(never, bashOwn...), "|") + ")",
 	}
 	s.args = commandLine(len(boot), `; { builtin eval "$BASH_EXECUTION_STRING"; } 193>&- 194>&-`)
 	s.endArgs = commandLine(len(s.end)-1, "")
