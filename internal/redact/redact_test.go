@@ -189,7 +189,7 @@ func TestValues(t *testing.T) {
 }
 
 func hard() map[string]string {
-	const size = 1 << 20
+	const size = 1 << 17
 	inputs := map[string]string{"text": strings.Repeat("cd /x && cat file.txt | grep 'a b' # note: x = y\n", size/49)}
 	for _, s := range []string{
 		"=", ":", "a://", "TOKEN=", "token:", "token: ", "TOKEN=\"", "TOKEN=a\"", "TOKEN=$(", "TOKEN=$(a)", "${", "TOKEN=${",
@@ -203,11 +203,11 @@ func hard() map[string]string {
 	return inputs
 }
 
-func TestAMegabyteOfAnythingEnds(t *testing.T) {
+func TestRepetitionsOfAnythingEnd(t *testing.T) {
 	for name, in := range hard() {
 		start := time.Now()
 		Text(in)
-		if d := time.Since(start); d > 100*time.Millisecond {
+		if d := time.Since(start); d > 20*time.Millisecond {
 			t.Logf("%q took %v", name, d)
 		}
 	}
