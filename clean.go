@@ -55,7 +55,7 @@ func (sb *Sandbox) clean() {
 	sb.removeState(paths...)
 }
 
-// record is the first line of a state file whose call has not ended: "# OWNER ID MARK PID START".
+// record is the first line of a state file whose call has not ended: "# OWNER ID MARK PID".
 type record struct {
 	owner, id string
 	mark      bashscript.Mark

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/config"
@@ -37,6 +38,8 @@ type Sandbox struct {
 	aheadIdle time.Duration
 	spillDir  string
 	audit     auditor
+
+	bootState atomic.Int32
 
 	goroutines sync.WaitGroup
 
@@ -270,6 +273,9 @@ func (sb *Sandbox) Close(ctx context.Context) error {
 		errs = append(errs, s.Close(ctx))
 	}
 	sb.watch.close(ctx)
+	if sb.bootState.Load() != bootNone {
+		sb.removeState(sb.bootFile())
+	}
 	errs = append(errs, sb.wrapClose(sb.drv.Close(ctx)), sb.releaseLease(), sb.audit.Close())
 	sb.awaitGoroutines(ctx)
 	return errors.Join(errs...)
