@@ -14,6 +14,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/audit"
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
@@ -37,7 +38,7 @@ type Sandbox struct {
 	ahead     int
 	aheadIdle time.Duration
 	spillDir  string
-	audit     auditor
+	auditLog  *audit.Log // nil where none is kept
 
 	bootState atomic.Int32
 
@@ -102,7 +103,8 @@ func newSandbox(view *config.Config, back driver.Backend, opts *SandboxOptions) 
 
 func (sb *Sandbox) open(ctx context.Context, view *config.Config, opts *SandboxOptions) error {
 	sb.takeLease()
-	sb.openAudit(view)
+	sb.spillDir = outputDir(sb.home)
+	sb.openAudit()
 	identity, err := owner.Identity(sb.home)
 	if err != nil {
 		sb.say("this run has an identity of its own: " + err.Error())
@@ -276,7 +278,7 @@ func (sb *Sandbox) Close(ctx context.Context) error {
 	if sb.bootState.Load() != bootNone {
 		sb.removeState(sb.bootFile())
 	}
-	errs = append(errs, sb.wrapClose(sb.drv.Close(ctx)), sb.releaseLease(), sb.audit.Close())
+	errs = append(errs, sb.wrapClose(sb.drv.Close(ctx)), sb.releaseLease(), sb.auditLog.Close())
 	sb.awaitGoroutines(ctx)
 	return errors.Join(errs...)
 }
