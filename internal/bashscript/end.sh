@@ -56,9 +56,9 @@ ew_scan() {
 	fi
 	for dir in /proc/[0-9]*; do
 		pid=${dir#/proc/}
-		[[ $pid != $$ ]] && IFS= read -r line <"$dir/stat" || continue
+		[[ $pid != $$ && $pid != $PPID ]] && IFS= read -r line <"$dir/stat" || continue
 		set -- ${line##*) }
-		[[ $1 != [ZX] ]] || continue
+		[[ $1 != [ZX] && ${20-} ]] || continue
 		if [[ ${ew_seen[pid]-} == "${20}" || $ew_pids == *" $3 "* || $ew_pids == *" $4 "* || $ew_pids == *" $pid "* ]] || ew_marked "$dir"; then
 			line=${line#*(} && ew_found[pid]=${line%)*} ew_seen[pid]=${20}
 		else
@@ -93,7 +93,7 @@ ew_signal() {
 
 # TERM, the grace, KILL; the last scan's ew_found is what could not be ended.
 ew_end() {
-	local until nap=0.02
+	local until nap=0.02 more
 	ew_sent=' ' ew_ids=" ${ew_session[*]} " ew_pids=' '
 	for ew_id in "${ew_call[@]}"; do
 		ew_ids+="${ew_id% *} " ew_pids+="${ew_id#* } "
@@ -108,10 +108,12 @@ ew_end() {
 		nap=0.1
 	done
 	(( until += 900 ))
+	more=
 	while ew_scan; do
-		ew_signal KILL
 		ew_now
-		(( ew_time < until )) || break
+		[[ $more ]] && (( ew_time >= until )) && break
+		ew_signal KILL
+		more=1
 		ew_nap 0.02
 	done
 }
