@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/elsewhere-sh/elsewhere"
+	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/driver"
 )
 
@@ -142,6 +143,10 @@ func NewError(err error) *Error {
 	var own *elsewhere.Error
 	if errors.As(err, &own) {
 		return &Error{Kind: own.Kind, Message: err.Error(), Hint: known(own.Hint)}
+	}
+	var setting *config.Error
+	if errors.As(err, &setting) {
+		return &Error{Kind: setting.Kind, Message: strings.TrimSuffix(err.Error(), "; "+setting.Hint), Hint: known(setting.Hint)}
 	}
 	e := &Error{Kind: driver.KindUnavailable, Message: err.Error()}
 	switch {
