@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"io"
+	"time"
 )
 
 // The optional abilities. A sandbox that has one implements its interface; `elsewhere backends` prints who has which.
@@ -21,7 +22,14 @@ type StateRemover interface {
 
 // StateLister lists the state files in a state directory, so that those which dead owners left can be found.
 type StateLister interface {
-	ListState(ctx context.Context, dir string) (paths []string, err error)
+	ListState(ctx context.Context, dir string) ([]StateFile, error)
+}
+
+// StateFile is one state file.
+type StateFile struct {
+	Path    string
+	Head    string // its first line, at most 256 bytes, without the newline
+	ModTime time.Time
 }
 
 // PTY starts a bash on a pseudo-terminal.

@@ -160,6 +160,10 @@ type Info struct {
 	// children of its own has to stay.
 	Linger bool
 
+	// Watchdog says that the stdin of a bash here is closed when this process dies, so that a bash of ours can wait for
+	// that and end what the process left.
+	Watchdog bool
+
 	// PathFirst holds PATH entries of the caller (":"-separated) that stay in front of what login files set; "" for
 	// none. KeepEnv are names of variables that always have the value with which the bash was started and never go
 	// into state.

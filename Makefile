@@ -1,0 +1,56 @@
+# What each target needs: build and test need Go, git, make and bash; race and lint need a C compiler and the Go module
+# proxy; testbed needs Debian and root.
+
+SHELL := bash
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+# -count=1, because tests look at engines, which the test cache knows nothing of. The time is for one package.
+GOTEST := go test -json -count=1 -timeout 25m
+
+# The linter is built from its module once, outside the checkout.
+LINT_VERSION := v2.15.0
+LINT_DIR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elsewhere/golangci-lint-$(LINT_VERSION)
+LINT := $(LINT_DIR)/golangci-lint
+
+.PHONY: all build test race testbed bench lint docs fmt cover clean
+
+all: build
+
+build: ## bin/elsewhere, static
+	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/elsewhere ./cmd/elsewhere
+
+test: bin/report ## every test whose engine is here; REQUIRE_ALL=1 makes a skip a failure
+	set -o pipefail; $(GOTEST) ./... | bin/report
+
+race: bin/report ## the same with the race detector, without the size tests
+	set -o pipefail; CGO_ENABLED=1 $(GOTEST) -race -short ./... | bin/report -short
+
+testbed: ## install and start the real engines
+	test/testbed/up
+
+bench: ## README's numbers; BENCH=local for one backend alone
+	BENCH='$(BENCH)' go run ./test/bench
+
+lint: $(LINT)
+	$(LINT) run ./...
+
+$(LINT):
+	GOBIN='$(LINT_DIR)' GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+
+docs: ## what is generated in docs/
+	go generate ./...
+
+fmt:
+	gofmt -w .
+
+cover: bin/report
+	set -o pipefail; $(GOTEST) -coverpkg=./... -coverprofile=cover.out ./... | bin/report
+	go tool cover -func=cover.out | tail -1
+
+clean:
+	rm -rf bin dist cover.out
+
+.PHONY: bin/report
+bin/report:
+	@go build -o $@ ./test/report

@@ -1,0 +1,142 @@
+package elsewhere
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// aheadPool is a session's shells that were started before their command is known. At most one of them has loaded the
+// current state, the others have not been told anything: a state can be loaded once. One that is stale (another state is
+// current, or idle for too long) is dropped, never used. The session's mu guards it.
+type aheadPool struct {
+	shells   []*shell // the loaded one first
+	starting int
+	timer    *time.Timer
+	closed   bool
+}
+
+// take returns a shell for a call on state: the one that has loaded it, else one that has loaded nothing, else nil.
+func (p *aheadPool) take(state stateRef) *shell {
+	for _, loaded := range []bool{true, false} {
+		for i, sh := range p.shells {
+			if (sh.from != nil) != loaded || sh.exitedNow() {
+				continue
+			}
+			if loaded && *sh.from != state {
+				continue
+			}
+			p.shells = slices.Delete(p.shells, i, i+1)
+			return sh
+		}
+	}
+	return nil
+}
+
+// dropStale drops what loaded another state than the session's, and what has ended.
+func (p *aheadPool) dropStale(s *Session) {
+	p.shells = slices.DeleteFunc(p.shells, func(sh *shell) bool {
+		stale := sh.exitedNow() || sh.from != nil && *sh.from != s.state
+		if stale {
+			sh.drop()
+		}
+		return stale
+	})
+}
+
+func (p *aheadPool) dropAll() {
+	p.closed = true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	for _, sh := range p.shells {
+		sh.drop()
+	}
+	p.shells = nil
+}
+
+// refill starts what is missing of the shells that wait, and lets one of them load the current state. It does not wait for
+// them. A shell that cannot be started is only logged: the next call starts its own and reports that.
+func (s *Session) refill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ahead.closed || s.closed {
+		return
+	}
+	s.ahead.dropStale(s)
+	for ; len(s.ahead.shells)+s.ahead.starting < s.sb.ahead; s.ahead.starting++ {
+		s.sb.goroutines.Go(s.startAhead)
+	}
+	s.loadAhead()
+}
+
+// loadAhead lets one waiting shell load the current state unless one has. No state is loaded while one is being written:
+// it would be stale at once. s.mu is held.
+func (s *Session) loadAhead() {
+	if len(s.ahead.shells) == 0 || s.state.path == "" || len(s.saving) > 0 {
+		return
+	}
+	if slices.ContainsFunc(s.ahead.shells, func(sh *shell) bool { return sh.from != nil }) {
+		return
+	}
+	if err := s.loadShell(s.ahead.shells[0], s.state); err != nil {
+		s.ahead.shells[0].drop()
+		s.ahead.shells = s.ahead.shells[1:]
+	}
+}
+
+// loadShell tells sh to load state and keeps the file until it has. s.mu is held.
+func (s *Session) loadShell(sh *shell, state stateRef) error {
+	s.loading[state.path]++
+	s.sb.goroutines.Go(func() {
+		select {
+		case <-sh.ready:
+		case <-sh.exited:
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.loading[state.path]--; s.loading[state.path] <= 0 {
+			delete(s.loading, state.path)
+		}
+	})
+	return sh.load(&state, s.sb.dropped())
+}
+
+func (s *Session) startAhead() {
+	ctx, cancel := context.WithTimeout(context.Background(), startWait)
+	defer cancel()
+	sh, err := s.sb.startShell(ctx, s)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ahead.starting--
+	if err != nil {
+		s.sb.log.Debug("no shell was started ahead", "error", err)
+		return
+	}
+	if s.ahead.closed {
+		sh.drop()
+		return
+	}
+	s.ahead.shells = append(s.ahead.shells, sh)
+	s.loadAhead()
+	s.dropIdleLater()
+}
+
+// dropIdleLater sets the timer that ends shells which wait for too long: a waiting bash must not look like a leak. s.mu
+// is held.
+func (s *Session) dropIdleLater() {
+	if s.ahead.timer != nil {
+		s.ahead.timer.Stop()
+	}
+	if s.sb.aheadIdle <= 0 {
+		return
+	}
+	s.ahead.timer = time.AfterFunc(s.sb.aheadIdle, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, sh := range s.ahead.shells {
+			sh.drop()
+		}
+		s.ahead.shells = nil
+	})
+}

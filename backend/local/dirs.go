@@ -1,0 +1,172 @@
+package local
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+)
+
+func isDir(dir string) bool {
+	st, err := os.Stat(dir)
+	return err == nil && st.IsDir()
+}
+
+// startDir gives the directory in which a new session starts: the setting where it names one, else the caller's. One
+// that cannot be entered is replaced by its nearest ancestor that can, and the notice says so.
+func startDir(setting, caller, home string) (dir, notice string) {
+	if caller == "" {
+		caller, _ = os.Getwd()
+	}
+	setting = toNative(setting)
+	switch {
+	case setting == "" || setting == "." || setting == "auto" || setting == "cwd":
+		dir = caller
+	case setting == "~":
+		dir = home
+	case strings.HasPrefix(setting, "~/"):
+		dir = filepath.Join(home, setting[2:])
+	case filepath.IsAbs(setting):
+		dir = filepath.Clean(setting)
+	default:
+		dir = filepath.Join(caller, setting)
+		// "proj" while in /src/proj means the directory that one is in (NousResearch/hermes-agent#26783).
+		if !isDir(dir) && endsWith(caller, filepath.Clean(setting)) {
+			dir = caller
+		}
+	}
+	if dir == "" {
+		dir = home
+	}
+	if dir == "" {
+		dir = "/"
+	}
+	usable := dir
+	for !enterable(usable) {
+		parent := filepath.Dir(usable)
+		if parent == usable {
+			usable = os.TempDir()
+			break
+		}
+		usable = parent
+	}
+	if usable != dir {
+		notice = fmt.Sprintf("the directory %s cannot be entered; starting in %s", dir, usable)
+	}
+	return usable, notice
+}
+
+// endsWith tells whether the last elements of dir are those of tail.
+func endsWith(dir, tail string) bool {
+	sep := string(filepath.Separator)
+	return tail != "" && strings.HasSuffix(sep+strings.Trim(dir, sep), sep+strings.Trim(tail, sep))
+}
+
+// privatePrefix begins the name of a private directory; the owner's lease and a random part follow.
+const privatePrefix = "elsewhere-"
+
+// makeDirs makes the state directory and the private one. A home that cannot be written to is no failure: state is then
+// kept for this process alone.
+func (s *sandbox) makeDirs(req driver.OpenRequest, vars variables) error {
+	home := req.Identity.Home
+	priv, err := makePrivate(tempDirs(req.Config.String("temp_dir"), vars, home), req.Identity.Owner)
+	if err != nil {
+		return failure(driver.KindUnavailable, "no temporary directory can be written to: %w; free some space or set terminal.temp_dir (TERMINAL_TEMP_DIR) to a directory of your own", err)
+	}
+	s.priv = priv
+	s.state = priv
+	if home == "" || req.ThrowAway {
+		return nil
+	}
+	state := filepath.Join(home, "elsewhere", "state")
+	err = os.MkdirAll(state, 0o700)
+	if err == nil {
+		err = private(state)
+	}
+	if err != nil {
+		s.info.Notices = append(s.info.Notices, fmt.Sprintf("%s cannot be written to (%v): sessions are not kept beyond this process", filepath.Dir(state), reason(err)))
+		return nil
+	}
+	s.state = state
+	return nil
+}
+
+// reason is the part of a file error that is not the path.
+func reason(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err
+	}
+	return err
+}
+
+// tempDirs gives the places for the private directory, best first. Hermes' own cache comes before the system's temp
+// directory because /tmp is often a small tmpfs.
+func tempDirs(setting string, vars variables, home string) []string {
+	var dirs []string
+	for _, dir := range []string{toNative(setting), vars.get("TMPDIR"), vars.get("TMP"), vars.get("TEMP")} {
+		if filepath.IsAbs(dir) && isDir(dir) {
+			dirs = append(dirs, filepath.Clean(dir))
+		}
+	}
+	if home != "" {
+		dirs = append(dirs, filepath.Join(home, "cache", "terminal"))
+	}
+	return append(dirs, os.TempDir())
+}
+
+// makePrivate makes a directory of mode 0700 with a new name in the first of dirs where that works.
+func makePrivate(dirs []string, owner string) (string, error) {
+	var errs []error
+	for _, parent := range dirs {
+		if err := os.MkdirAll(parent, 0o700); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		var random [8]byte
+		_, _ = rand.Read(random[:])
+		dir := filepath.Join(parent, privatePrefix+owner+"-"+hex.EncodeToString(random[:]))
+		// Mkdir, not MkdirAll: a name that exists, be it a link that somebody laid, is an error.
+		err := os.Mkdir(dir, 0o700)
+		if err == nil {
+			err = private(dir)
+		}
+		if err == nil {
+			return dir, nil
+		}
+		errs = append(errs, err)
+	}
+	return "", errors.Join(errs...)
+}
+
+// walk calls f with the name of every plain file at or below rel, without following a link.
+func walk(root *os.Root, rel string, f func(string) error) error {
+	dir, err := root.Open(rel)
+	if err != nil {
+		return err
+	}
+	entries, err := dir.ReadDir(-1)
+	_ = dir.Close()
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		name := path.Join(filepath.ToSlash(rel), entry.Name())
+		switch {
+		case entry.IsDir():
+			err = walk(root, filepath.FromSlash(name), f)
+		case entry.Type().IsRegular():
+			err = f(filepath.FromSlash(name))
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

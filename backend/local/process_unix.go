@@ -1,0 +1,201 @@
+//go:build unix
+
+package local
+
+import (
+	"context"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+)
+
+// pipeBytes is how much output a bash can write ahead of its reader, where the system lets a pipe grow.
+const pipeBytes = 1 << 20
+
+// process is a running bash. One goroutine waits for it.
+type process struct {
+	pid                   int
+	stdin, stdout, stderr *os.File
+
+	done   chan struct{} // closed when status and err are set
+	status driver.ExitStatus
+	err    error
+
+	mu     sync.Mutex // held while the pid is released, and while something is sent to it
+	reaped bool
+}
+
+// startBash is the hot path: three pipes, one fork and exec, one goroutine.
+func startBash(bash string, args, env []string) (driver.Process, error) {
+	var ours, theirs [3]int
+	open := 0
+	closeAll := func() {
+		for i := range open {
+			_ = syscall.Close(ours[i])
+			_ = syscall.Close(theirs[i])
+		}
+	}
+	for i := range ours {
+		r, w, err := pipe()
+		if err != nil {
+			closeAll()
+			return nil, os.NewSyscallError("pipe", err)
+		}
+		ours[i], theirs[i] = r, w
+		if i == 0 {
+			ours[i], theirs[i] = w, r
+		}
+		open++
+		if i > 0 {
+			growPipe(ours[i], pipeBytes)
+		}
+		// Only our end: the two ends of a pipe are two descriptions, and a bash must not see O_NONBLOCK.
+		if ours[i], err = aboveStdio(ours[i]); err == nil {
+			err = syscall.SetNonblock(ours[i], true)
+		}
+		if err != nil {
+			closeAll()
+			return nil, os.NewSyscallError("fcntl", err)
+		}
+	}
+	files := []uintptr{uintptr(theirs[0]), uintptr(theirs[1]), uintptr(theirs[2])}
+	for last := lastInherited(); len(files) <= last; {
+		files = append(files, ^uintptr(0)) // closed in the child
+	}
+	pid, err := syscall.ForkExec(bash, append([]string{"bash"}, args...), &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   env,
+		Files: files,
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		closeAll()
+		return nil, err
+	}
+	for _, fd := range theirs {
+		_ = syscall.Close(fd)
+	}
+	p := &process{
+		pid:    pid,
+		stdin:  os.NewFile(uintptr(ours[0]), "stdin of bash"),
+		stdout: os.NewFile(uintptr(ours[1]), "stdout of bash"),
+		stderr: os.NewFile(uintptr(ours[2]), "stderr of bash"),
+		done:   make(chan struct{}),
+	}
+	go p.reap()
+	return p, nil
+}
+
+// aboveStdio moves a descriptor away from 0, 1 and 2, which a host that closed its own may hand out: Go lets a program
+// die of a broken pipe on 1 and 2.
+func aboveStdio(fd int) (int, error) {
+	if fd > 2 {
+		return fd, nil
+	}
+	moved, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return fd, err
+	}
+	_ = syscall.Close(fd)
+	return moved, nil
+}
+
+// reap waits for the bash. The pid stays taken until the lock is held, so that Kill never hits a stranger.
+func (p *process) reap() {
+	awaitExit(p.pid)
+	p.mu.Lock()
+	var ws syscall.WaitStatus
+	var err error
+	for {
+		_, err = syscall.Wait4(p.pid, &ws, 0, nil)
+		if err != syscall.EINTR {
+			break
+		}
+	}
+	p.reaped = true
+	p.mu.Unlock()
+	switch {
+	case err != nil:
+		p.err = os.NewSyscallError("wait", err)
+	case ws.Signaled():
+		p.status = driver.ExitStatus{Code: 128 + int(ws.Signal()), Signal: signalName(ws.Signal())}
+	default:
+		p.status = driver.ExitStatus{Code: ws.ExitStatus()}
+	}
+	close(p.done)
+}
+
+func (p *process) Stdin() io.WriteCloser { return p.stdin }
+
+// Stdout and Stderr are *os.File: SetReadDeadline works.
+func (p *process) Stdout() io.ReadCloser { return p.stdout }
+func (p *process) Stderr() io.ReadCloser { return p.stderr }
+
+func (p *process) Wait(ctx context.Context) (driver.ExitStatus, error) {
+	select {
+	case <-p.done:
+		return p.status, p.err
+	default:
+	}
+	select {
+	case <-p.done:
+		return p.status, p.err
+	case <-ctx.Done():
+		return driver.ExitStatus{}, ctx.Err()
+	}
+}
+
+// Kill sends KILL to the bash's group and to the bash. Once the bash was waited for its number may be another's, so
+// nothing is sent.
+func (p *process) Kill(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return nil
+	}
+	group := syscall.Kill(-p.pid, syscall.SIGKILL)
+	err := syscall.Kill(p.pid, syscall.SIGKILL)
+	if err == syscall.ESRCH || group == nil {
+		return nil
+	}
+	return os.NewSyscallError("kill", err)
+}
+
+// signalName gives a signal's name without SIG.
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); len(name) > 3 {
+		return name[3:]
+	}
+	return s.String()
+}
+
+// lastInherited is the highest descriptor that an exec would keep, or 2. What this program opens is closed on exec, but
+// what it was started with (a make's job server, `3<file` in a shell) or what C code opened is not.
+func lastInherited() int {
+	dir, err := os.Open(fdDir)
+	if err != nil {
+		return 2
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return 2
+	}
+	last := 2
+	for _, name := range names {
+		fd, err := strconv.Atoi(name)
+		if err != nil || fd <= last {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			last = fd
+		}
+	}
+	return last
+}

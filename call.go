@@ -1,0 +1,345 @@
+package elsewhere
+
+import (
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+	"github.com/elsewhere-sh/elsewhere/internal/output"
+)
+
+// call is one Run: what was asked, the shell that runs it, what came.
+type call struct {
+	s       *Session
+	command string
+	opts    *RunOptions
+	tries   int
+
+	sh      *shell
+	cwd     string // the session's directory when it was sent
+	started time.Time
+
+	out, err *output.Window // err with Split only
+
+	mu      sync.Mutex  // held while output is passed on
+	done    atomic.Bool // no more output is taken
+	failed  chan struct{}
+	failure error // of the caller's writer; set before failed is closed
+
+	cause     Cause
+	code      int
+	signal    string
+	cwdAfter  string
+	duration  time.Duration
+	stateSave bool
+	survivors []Survivor
+	notices   []string
+	lost      error
+}
+
+func newCall(s *Session, command string, opts *RunOptions) *call {
+	c := &call{s: s, command: command, opts: opts, failed: make(chan struct{}), code: -1}
+	limit := opts.MaxOutput
+	if limit == 0 {
+		limit = DefaultMaxOutput
+	}
+	window := func(w io.Writer) *output.Window {
+		o := output.Options{Limit: limit, SpillDir: s.sb.spillDir, Name: bashscript.NewID()}
+		if limit < 0 || w != nil && opts.MaxOutput == 0 {
+			o = output.Options{}
+		}
+		return output.NewWindow(o)
+	}
+	c.out = window(opts.Stdout)
+	if opts.Split {
+		c.err = window(opts.Stderr)
+	}
+	return c
+}
+
+func (c *call) close() {
+	_ = c.out.Close()
+	if c.err != nil {
+		_ = c.err.Close()
+	}
+}
+
+// sink returns where one stream's output goes: the window, which is looked up when it is used, and the caller's writer.
+func (c *call) sink(window **output.Window, w io.Writer) func([]byte) {
+	if *window == nil {
+		return nil
+	}
+	return func(p []byte) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.done.Load() {
+			return
+		}
+		_, _ = (*window).Write(p)
+		if w == nil || c.failure != nil {
+			return
+		}
+		if _, err := w.Write(p); err != nil {
+			c.failure = err
+			close(c.failed)
+		}
+	}
+}
+
+// stopOutput makes sure that nothing is passed on any more. A write of the caller's that is blocked is waited for, but not
+// for ever.
+func (c *call) stopOutput() {
+	c.done.Store(true)
+	c.sh.setOutput(nil, nil)
+	for range 1000 {
+		if c.mu.TryLock() {
+			c.mu.Unlock()
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// pump copies stdin while the command reads it.
+func pump(to io.Writer, from io.Reader) {
+	buffer := readBuffers.Get().(*[]byte)
+	defer readBuffers.Put(buffer)
+	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, *buffer)
+}
+
+// reported is the usual end: the shell said so.
+func (c *call) reported(ctx context.Context) {
+	sh := c.sh
+	c.duration = time.Since(c.started)
+	if c.opts.Split {
+		c.await(sh.errEnd, sh.eof, tailWait)
+	}
+	provisional := sh.endReport.Kind == 'P'
+	if c.code = sh.endReport.Code(); c.code < 0 || provisional {
+		// It is dying of a signal, or the command's own EXIT trap runs: the process's own end tells.
+		if provisional {
+			c.awaitTrap(ctx)
+		} else {
+			c.await(sh.exited, nil, statusWait)
+		}
+		if c.cause != "" {
+			return
+		}
+		c.duration = time.Since(c.started)
+		c.takeStatus()
+		c.await(sh.eof, nil, tailWait)
+	} else {
+		c.cause = Exited
+	}
+	if sh.endReport.Fields[2] != "" || strings.Contains(c.command, ">(") {
+		c.await(sh.eof, nil, tailWait)
+	}
+	c.noteEnd()
+}
+
+// awaitTrap waits while the command's own EXIT trap runs, for as long as the command may.
+func (c *call) awaitTrap(ctx context.Context) {
+	var timeout <-chan time.Time
+	if c.opts.Timeout > 0 {
+		timer := time.NewTimer(c.opts.Timeout - time.Since(c.started))
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-c.sh.exited:
+		c.sh.awaitRest(ctx)
+	case <-timeout:
+		c.endTree(TimedOut)
+	case <-ctx.Done():
+		c.endTree(Interrupted)
+	case <-c.failed:
+		c.endTree(Interrupted)
+	}
+}
+
+// await waits for one of two events, at most for limit.
+func (c *call) await(event, other <-chan struct{}, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-event:
+	case <-other:
+	case <-timer.C:
+	}
+}
+
+// unreported is the end of a shell that said nothing: it was replaced or killed, or hid its exit.
+func (c *call) unreported() {
+	ctx, cancel := context.WithTimeout(context.Background(), statusWait)
+	defer cancel()
+	c.duration = time.Since(c.started)
+	c.sh.awaitRest(ctx)
+	select {
+	case <-c.sh.ended:
+		c.reported(ctx)
+		return
+	default:
+	}
+	if r := c.sh.beginReport; r.Fields != nil && r.Fields[1] != "" {
+		c.cause, c.code = Directory, 126
+		c.refuseDirectory(r.Fields[1])
+		return
+	}
+	c.takeStatus()
+	c.sh.release()
+	c.s.sb.removeState(c.sh.slot)
+}
+
+// refuseDirectory puts the reason why nothing ran where the command's own message would stand.
+func (c *call) refuseDirectory(why string) {
+	why = strings.TrimSpace(why[strings.LastIndexByte(why, ':')+1:])
+	text := "elsewhere: cannot enter the directory " + c.opts.Dir + ": " + why + "; the command was not run\n"
+	if c.opts.Split {
+		c.sink(&c.err, c.opts.Stderr)([]byte(text))
+	} else {
+		c.sink(&c.out, c.opts.Stdout)([]byte(text))
+	}
+	c.sh.release()
+	c.s.sb.removeState(c.sh.slot)
+}
+
+// takeStatus reads the end from the process itself.
+func (c *call) takeStatus() {
+	select {
+	case <-c.sh.exited:
+	default:
+		c.cause, c.lost = Lost, errText("the shell reported its end, but its exit status did not come")
+		return
+	}
+	switch {
+	case c.sh.statusErr != nil:
+		c.cause, c.lost = Lost, c.sh.statusErr
+	case c.sh.status.Signal != "":
+		c.cause, c.code, c.signal = Signaled, c.sh.status.Code, c.sh.status.Signal
+	default:
+		c.cause, c.code = Exited, c.sh.status.Code
+	}
+}
+
+// noteEnd takes what an end report says and lets the session take over the state when it is written.
+func (c *call) noteEnd() {
+	c.cwdAfter = c.sh.endReport.Fields[1]
+	c.stateSave = true
+	if c.opts.Dir == "" {
+		c.sh.endCwd = c.cwdAfter
+	}
+	c.s.awaitSave(c.sh)
+}
+
+// endTree ends the whole tree of this call and nothing else, and returns within the grace and one second.
+func (c *call) endTree(cause Cause) {
+	sh, sb := c.sh, c.s.sb
+	deadline := time.Now().Add(sb.grace + 900*time.Millisecond)
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	pid := 0
+	if sh.readyReport.Fields != nil {
+		pid = atoi(sh.readyReport.Fields[0])
+	}
+	left, confirmed := sb.end(ctx, bashscript.Watch(sh.mark, sh.id, pid))
+	c.survivors = left
+	if !confirmed {
+		c.notices = append(c.notices, "it was not confirmed in time that all processes of this call ended")
+		_ = sh.proc.Kill(ctx)
+	}
+	c.await(sh.eof, ctx.Done(), time.Until(deadline))
+	c.cause, c.code = cause, 124
+	if cause == Interrupted {
+		c.code = 130
+	}
+	c.duration = time.Since(c.started)
+	select {
+	case <-sh.ended:
+		c.noteEnd()
+	default:
+		sh.release()
+		c.s.sb.removeState(sh.slot)
+	}
+}
+
+func atoi(s string) int {
+	n := 0
+	for _, r := range s {
+		if r < '0' || r > '9' {
+			return 0
+		}
+		n = n*10 + int(r-'0')
+	}
+	return n
+}
+
+// neverStarted tells that the bash ended by itself before it read the command.
+func (c *call) neverStarted() bool {
+	select {
+	case <-c.sh.begun:
+		return false
+	default:
+		return c.sh.exitedNow() && c.sh.statusErr == nil && c.cause != TimedOut && c.cause != Interrupted && c.cause != Directory
+	}
+}
+
+// result says what the call came to.
+func (c *call) result() (*Result, error) {
+	c.stopOutput()
+	s, sb := c.s, c.s.sb
+	r := &Result{
+		CallID: c.sh.id, Backend: sb.backend, Task: sb.task, Session: s.name, Where: sb.Where(),
+		Split: c.opts.Split, ExitCode: c.code, Cause: c.cause, Signal: c.signal, Cwd: c.cwdAfter,
+		StateSaved: c.stateSave, Survivors: c.survivors, Duration: c.duration,
+	}
+	if r.Cwd == "" {
+		r.Cwd = c.cwd
+	}
+	if b := c.sh.beginReport; b.Fields != nil && b.Fields[0] != c.cwd {
+		c.notices = append(c.notices, "the session's directory "+c.cwd+" is gone; the command ran in "+b.Fields[0])
+		if r.Cwd == c.cwd {
+			r.Cwd = b.Fields[0]
+		}
+	}
+	c.takeOutput(r)
+	r.Notices = append(s.takeNotices(), c.notices...)
+	c.audit(r)
+	if c.lost != nil {
+		return r, wrap(c.lost, driver.KindLost, "run", sb.backend, sb.task,
+			"the command may have run; look at what it left before running it again")
+	}
+	return r, nil
+}
+
+// takeOutput moves what the windows kept into the result.
+func (c *call) takeOutput(r *Result) {
+	r.OutputBytes = c.out.Total()
+	r.Truncated = c.out.Truncated()
+	r.OutputFile = c.out.File()
+	if !c.opts.Split {
+		r.Output = c.out.Bytes()
+	} else {
+		r.Stdout, r.Stderr = c.out.Bytes(), c.err.Bytes()
+		r.OutputBytes += c.err.Total()
+		r.Truncated = r.Truncated || c.err.Truncated()
+		if r.OutputFile == "" {
+			r.OutputFile = c.err.File()
+		}
+	}
+	for _, w := range []*output.Window{c.out, c.err} {
+		if w == nil {
+			continue
+		}
+		if w.FileCapped() {
+			c.notices = append(c.notices, "the output file stops at its limit: "+w.File())
+		}
+		if err := w.Err(); err != nil {
+			c.notices = append(c.notices, "the output that the result leaves out could not be written to a file: "+err.Error())
+		}
+	}
+}

@@ -1,0 +1,191 @@
+// Package bashscript is the bash side of the contract, and nothing else knows it.
+//
+// Every bash of ours is started with one short, fixed command line (Args) and reads the rest from its standard input:
+// the boot text, then three messages. The first says which state to load, so that a bash can be started and made ready
+// before its command is known; the second says how to run (directory, variables, stdin); the third is the command's text.
+// What follows on stdin is the command's own. Command text and values are never in argv nor in the environment.
+//
+// The bash answers with reports in its standard output (Scanner): a token, random for each bash, a letter and fields. R:
+// ready, the state is loaded. B: the command begins. E: it ended, with its code and directory. S, U or F: the new state is
+// written to the slot, is the same as the old one, or could not be written. P stands for E where the command has an EXIT
+// trap of its own: the state is as it was before the trap's action, and the code is the process's. X stands for E where
+// the directory cannot be entered. A shell that was replaced, or killed by KILL, reports no end: then the process's own
+// end is the end.
+//
+// boot.sh is the way up to the command, report.sh and dump.sh are its EXIT trap, into which normal completion falls too;
+// end.sh ends process trees. All run on bash 3.2 to 5.3 and use builtins alone. The command runs at the top level of the
+// command line, so that return, local and error line numbers are those of a plain `bash -c`; its text stands in
+// BASH_EXECUTION_STRING, where `bash -c` keeps it too. The reports' descriptor is closed around the command, which makes
+// bash keep it close-on-exec: no child ever has it.
+package bashscript
+
+import (
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+//go:embed boot.sh
+var bootSource string
+
+//go:embed report.sh
+var reportSource string
+
+//go:embed dump.sh
+var dumpSource string
+
+//go:embed end.sh
+var endSource string
+
+// CallVariable is the environment variable that holds a call's id from the start of its bash, and SessionVariable the one
+// that holds its session's: by them every process of a call can be found.
+const (
+	CallVariable    = "ELSEWHERE_CALL"
+	SessionVariable = "ELSEWHERE_SESSION"
+)
+
+// neverSaved are the families of names that belong to one call or to elsewhere, as bash patterns.
+var neverSaved = []string{
+	"HERMES_SESSION_*", "HERMES_UI_SESSION_ID", "HERMES_CRON_*", "HERMES_BROWSER_CONTROL_*", "HERMES_RPC_*",
+	"HERMES_KERNEL_DIR", "HERMES_DELEGATED_CHILD_CONTEXT", "AI_AGENT", "HERMES_AGENT", CallVariable, SessionVariable,
+}
+
+// bashOwn are names that bash itself keeps; unsetting them would take their meaning away.
+var bashOwn = []string{"_", "SECONDS", "RANDOM", "LINENO", "IFS", "OPTIND", "PS4", "BASH*", "ew_*"}
+
+// Scripts are the texts for one sandbox. Its zero value is not usable; NewScripts makes one.
+type Scripts struct {
+	args    []string
+	endArgs []string
+	boot    []byte
+	end     []byte
+	keep    string
+}
+
+// NewScripts prepares the texts. keepEnv are names (not patterns) that always keep the value with which a bash was started
+// and never go into state.
+func NewScripts(keepEnv []string) *Scripts {
+	never := append(append([]string{}, neverSaved...), keepEnv...)
+	unset := make([]string, len(never))
+	for i, name := range never {
+		unset[i] = name
+		if prefix, ok := strings.CutSuffix(name, "*"); ok {
+			unset[i] = "${!" + prefix + "@}"
+		}
+	}
+	dump := strings.Replace(compact(dumpSource), "@NEVER@", strings.Join(unset, " "), 1)
+	boot := "ew_report=" + Quote(compact(reportSource)) + "\new_dump=" + Quote(dump) + "\n" + compact(bootSource)
+	s := &Scripts{
+		boot: append([]byte(boot), 0),
+		end:  append([]byte(compact(endSource)), 0),
+		keep: "@(" + strings.Join(append(never, bashOwn...), "|") + ")",
+	}
+	s.args = commandLine(len(boot), `; { builtin eval "$BASH_EXECUTION_STRING"; } 193>&- 194>&-`)
+	s.endArgs = commandLine(len(s.end)-1, "")
+	return s
+}
+
+// commandLine is bash's arguments: read a text of n bytes from stdin and evaluate it, then the rest. It holds no ', \ , !
+// nor newline, so that any login shell on the far side of ssh passes it on unharmed.
+func commandLine(n int, rest string) []string {
+	read := fmt.Sprintf(`IFS= read -r -N %d BASH_EXECUTION_STRING 2>/dev/null || IFS= read -r -d "" BASH_EXECUTION_STRING; eval "$BASH_EXECUTION_STRING"`, n)
+	return []string{"--noprofile", "--norc", "-p", "-c", read + rest}
+}
+
+// compact drops comment lines and indentation: bash reads every byte.
+func compact(source string) string {
+	var b strings.Builder
+	for line := range strings.Lines(source) {
+		line = strings.TrimLeft(line, "\t")
+		if line == "\n" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// Args are the arguments with which a bash for a call is started, EndArgs those for one that ends trees.
+func (s *Scripts) Args() []string { return s.args }
+
+// EndArgs are the arguments of a bash that reads the text of End.
+func (s *Scripts) EndArgs() []string { return s.endArgs }
+
+// Boot is what a bash for a call reads first.
+func (s *Scripts) Boot() []byte { return s.boot }
+
+// End is what a bash started with EndArgs reads first; see end.go.
+func (s *Scripts) End() []byte { return s.end }
+
+// Load is the first message: which state to load.
+type Load struct {
+	Token  string   // of this bash's reports, from NewToken
+	Mark   Mark     // the rlimit mark of its processes
+	Slot   string   // the state file to write; made by the bash
+	From   string   // the state file to load; "" for a bash that keeps its environment
+	Record string   // one line without newline: what is written into the slot until the command has ended
+	Drop   []string // files to truncate
+	Linger bool     // stay while there are background children
+}
+
+// Load encodes a first message.
+func (s *Scripts) Load(l Load) []byte {
+	head := "ew_token=" + Quote(l.Token) + " ew_slot=" + Quote(l.Slot) + " ew_from=" + Quote(l.From) + " ew_linger=" + flag(l.Linger)
+	return message("ew_token=" + Quote(l.Token) + " ew_mark=" + strconv.FormatUint(uint64(l.Mark), 10) +
+		" ew_slot=" + Quote(l.Slot) + " ew_from=" + Quote(l.From) + " ew_keep=" + Quote(s.keep) +
+		" ew_head=" + Quote(head) + " ew_record=" + Quote(l.Record) + " ew_drop=(" + quoteAll(l.Drop) + ")")
+}
+
+// Run is the second and third message: how to run, and what.
+type Run struct {
+	Cwd      string   // the session's directory: absolute
+	Dir      string   // the directory for this call alone, or ""
+	Stdin    bool     // the command's stdin follows on the pipe; else it is empty
+	Split    bool     // keep stdout and stderr apart
+	ExitTrap bool     // the text sets an EXIT trap of its own
+	Env      []string // names and values, alternating: variables of this call alone
+	Setup    string   // bash text run before the command, in the place of Env; trusted
+	Command  string   // no NUL
+}
+
+// Run encodes the last two messages.
+func (s *Scripts) Run(r Run) []byte {
+	var names, set strings.Builder
+	for i := 0; i+1 < len(r.Env); i += 2 {
+		names.WriteString(" " + r.Env[i])
+		set.WriteString("builtin export " + r.Env[i] + "=" + Quote(r.Env[i+1]) + "\n")
+	}
+	text := "ew_cwd=" + Quote(r.Cwd) + " ew_dir=" + Quote(r.Dir) + " ew_stdin=" + flag(r.Stdin) + " ew_split=" + flag(r.Split) +
+		" ew_trap=" + flag(r.ExitTrap) + " ew_names=(" + names.String() + ") ew_set=" + Quote(set.String()+r.Setup)
+	return append(message(text), message(r.Command)...)
+}
+
+func message(text string) []byte {
+	b := make([]byte, 0, len(text)+12)
+	b = strconv.AppendInt(b, int64(len(text)), 10)
+	b = append(b, '\n')
+	b = append(b, text...)
+	return append(b, 0)
+}
+
+func flag(on bool) string {
+	if on {
+		return "1"
+	}
+	return ""
+}
+
+// Quote makes s one bash word, byte for byte, in any locale whose characters leave ASCII alone and in C. s must not
+// hold a NUL.
+func Quote(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func quoteAll(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = Quote(w)
+	}
+	return strings.Join(quoted, " ")
+}

@@ -1,0 +1,146 @@
+# What every bash of ours runs first, before a command (see the package comment). `ew_` names are ours and gone when
+# the command starts. Up to "load" nothing of the user's is defined, so plain words are bash's own; after it a user's
+# function may have any name but `builtin`, so everything but reserved words goes through `builtin`.
+
+# Values that would change how this text is read are put aside until the command starts.
+ew_late=
+for ew in LC_ALL TMOUT POSIXLY_CORRECT; do
+	[[ ${!ew+x} ]] || continue
+	printf -v ew_q 'builtin export %s=%q;' "$ew" "${!ew}"
+	ew_late+=$ew_q
+	unset -v "$ew"
+done
+LC_ALL=C
+shopt -s extglob
+(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 401 )) || ew_n=-N
+[[ ! $ew_n ]] || IFS= read -r -d '' ew # the NUL behind this text
+
+# The next message goes into BASH_EXECUTION_STRING; end of file is a failure. A message is its length in bytes, a
+# newline, the text, and a NUL for a bash before 4.1, which cannot count.
+ew_read() {
+	IFS= builtin read -r ${TMOUT+-t 2000000} ew && BASH_EXECUTION_STRING= || builtin return 1
+	[[ ! $ew_n || $ew == 0 ]] || IFS= builtin read -r ${TMOUT+-t 2000000} -N "$ew" BASH_EXECUTION_STRING || builtin return 1
+	if [[ $ew_n ]]; then
+		IFS= builtin read -r -d '' ew
+	else
+		IFS= builtin read -r -d '' BASH_EXECUTION_STRING
+	fi
+}
+
+# Message 1: ew_token, ew_mark, ew_slot, ew_from, ew_keep, ew_head, ew_record, ew_drop.
+ew_read && eval "$BASH_EXECUTION_STRING" || exit 0
+exec 193>&1 194>&2
+ulimit -S -x "$ew_mark" 2>/dev/null
+[[ $ew_from ]] || ew_umask=$(umask)
+umask 077
+for ew in "${ew_drop[@]}"; do
+	: >"$ew"
+done 2>/dev/null
+ew_start= ew_bad=
+{ IFS= read -r ew <"/proc/$$/stat" && set -- ${ew##*) } && ew_start=${20} && set --; } 2>/dev/null
+{ printf '# %s %s %s\n' "$ew_record" "$$" "$ew_start" && compgen -e; } 2>/dev/null >"$ew_slot" || ew_bad=slot
+
+# Load: the state alone says what is exported; only the names of ew_keep stay as they were when this bash started.
+ew_lost=
+if [[ $ew_from ]]; then
+	while IFS= read -r ew; do
+		[[ $ew == $ew_keep ]] || unset -v "$ew"
+	done 2>/dev/null <"$ew_slot"
+	ew_vars= ew_funcs=
+	. "$ew_from" >/dev/null 2>&1 </dev/null
+	LC_ALL=C
+	if [[ ! $ew_vars ]]; then
+		ew_bad=state
+	elif [[ ! $ew_funcs ]]; then
+		# One function that bash printed but cannot read has cost all after it: load them one by one.
+		ew_text= ew_name= ew_in=
+		while IFS= builtin read -r ew || [[ $ew ]]; do
+			if [[ $ew_in && ( $ew == *' () ' || $ew == ew_funcs=* ) ]]; then
+				[[ ! $ew_name ]] || builtin eval "$ew_text" || ew_lost+="$ew_name "
+				ew_text= ew_name=${ew% () }
+			fi
+			ew_text+=$ew$'\n'
+			[[ $ew != ew_vars=* ]] || ew_in=1 ew_text=
+		done >/dev/null 2>&1 <"$ew_from"
+	fi
+fi
+ew_oldpwd=${OLDPWD-}
+builtin cd / >/dev/null 2>&1
+builtin printf '%s' "${ew_token}R$$;$ew_start;$BASH_VERSION;$ew_bad;${ew_lost//;/};" >&193
+[[ $ew_bad != state ]] || builtin exit 0
+
+# Message 2: ew_cwd, ew_dir, ew_stdin, ew_split, ew_trap, ew_names, ew_set. Message 3: the command.
+ew_read && builtin eval "$BASH_EXECUTION_STRING" && ew_read || builtin exit 0
+
+# The directory: the session's own or its nearest ancestor that is left; one named for this call or none.
+ew_at=$ew_cwd ew_failed=
+until builtin cd -- "$ew_at" || [[ $ew_at == / ]]; do
+	ew_at=${ew_at%/*}
+	ew_at=${ew_at:-/}
+done >/dev/null 2>&1
+if [[ $ew_dir ]]; then
+	case $ew_dir in
+	/*) ;;
+	'~' | '~/'*) ew_dir=${HOME-}${ew_dir:1} ;;
+	*) ew_dir=./$ew_dir ;;
+	esac
+	builtin cd -- "$ew_dir" >/dev/null 2>&1 || ew_failed=$(builtin cd -- "$ew_dir" 2>&1 >/dev/null)
+fi
+OLDPWD=$ew_oldpwd
+
+# What this call's own variables hide is put back into the state afterwards.
+ew_restore=
+for ew in "${ew_names[@]}"; do
+	if [[ ${!ew+x} ]]; then
+		builtin printf -v ew_q 'builtin export %s=%q\n' "$ew" "${!ew}"
+	else
+		ew_q="builtin unset -v $ew"$'\n'
+	fi
+	ew_restore+=$ew_q
+done
+[[ ! $ew_dir ]] || builtin printf -v ew_restore '%sPWD=%q OLDPWD=%q\n' "$ew_restore" "$ew_at" "$ew_oldpwd"
+builtin eval "$ew_set"
+
+ew=${ew_at//\%/%25} ew=${ew//;/%3B}
+ew_failed=${ew_failed#*: line *: } ew_failed=${ew_failed//\%/%25} ew_failed=${ew_failed//;/%3B}
+builtin printf '%s' "${ew_token}B${ew//$'\n'/%0A};${ew_failed//$'\n'/%0A};" >&193
+[[ ! $ew_split ]] || builtin printf '%s' "${ew_token}b" >&194
+[[ ! $ew_failed ]] || builtin exit 126
+[[ $ew_stdin ]] || builtin exec </dev/null
+[[ $ew_split ]] || builtin exec 2>&1
+
+# From here the shell is the command's: its locale and options, its EXIT trap (the report and the dump), nothing of ours.
+ew_head="{ ew=\$?; $ew_head ew_split=$ew_split" ew_text=$ew_report$ew_restore$ew_dump
+builtin trap -- "$ew_head ew_kind=E; $ew_text" EXIT
+if [[ $ew_trap ]] && ! builtin declare -F trap >/dev/null; then
+	# The command sets an EXIT trap of its own: then ours runs first, in a subshell, and the command's action after it.
+	builtin printf -v ew '%q' "$ew_head ew_trap=1 ew_kind=E; $ew_text"
+	builtin printf -v ew_q '%q' "( $ew_head ew_trap=1 ew_kind=P; $ew_text"$'\n'"builtin exit \"\$ew\" )"$'\n'
+	builtin eval "trap() {
+		builtin trap \"\$@\" || return
+		[[ \${1-} != -- ]] || shift
+		case \" \$* \" in *' EXIT '* | *' 0 '*) ;; *) return 0 ;; esac
+		case \${1-} in
+		-p | -l | -P) ;;
+		- | '' | EXIT | 0) builtin trap -- $ew EXIT ;;
+		*) builtin trap -- $ew_q\"\$1\" EXIT ;;
+		esac
+	}"
+fi
+# One command, so that it is read before the user's aliases count.
+{
+	[[ $ew_from ]] || builtin umask "$ew_umask"
+	[[ ${ew_extglob-} ]] || builtin shopt -u extglob
+	builtin set +p
+	SECONDS=0
+	builtin unset -v LC_ALL
+	builtin eval "$ew_late" 2>/dev/null
+	# A user's function of this one name is defined as late as can be, in front of the command.
+	if [[ ${ew_builtin-} ]]; then
+		BASH_EXECUTION_STRING=$ew_builtin$'\nshopt -s expand_aliases\n'$BASH_EXECUTION_STRING
+	else
+		builtin shopt -s expand_aliases
+	fi
+	builtin unset -f ew_read
+	builtin unset -v "${!ew_@}" ew
+}

@@ -1,0 +1,139 @@
+# Ends process trees, by builtins alone. A bash that runs this reads requests, one a line:
+#   + MARK ID PID   watch a call (PID - while unknown; a second line for MARK replaces the first)
+#   - MARK          it ended
+#   S MARK ID       watch a session: it ends with the watcher
+#   s MARK          no longer
+#   K TOKEN GRACE   end all that is watched now, in at most GRACE milliseconds and one second, answer, and leave
+# End of file ends all that is watched, unasked: that is how a process that was killed cleans up behind itself.
+LC_ALL=C
+ew_calls=' ' ew_sessions=' ' ew_grace=2000
+
+# The time in milliseconds.
+ew_now() {
+	if [[ ${EPOCHREALTIME-} ]]; then ew_time=${EPOCHREALTIME/[.,]/} && ew_time=${ew_time%???}; else ew_time=$((SECONDS * 1000)); fi
+}
+
+# A short wait without a fork: reading from a pipe that we hold at both ends.
+ew_nap() {
+	if [[ -e /dev/fd/9 ]]; then
+		if (( BASH_VERSINFO[0] < 4 )); then read -r -t 1 <&9; else read -r -t "$1" <&9; fi
+	else
+		sleep "$1" || sleep 1
+	fi 2>/dev/null
+}
+
+# Is the process in directory $1 marked as one of ours, by its limits or its environment?
+ew_marked() {
+	local line value
+	while read -r line; do
+		[[ $line == 'Max file locks '* ]] || continue
+		set -- "$1" $line
+		[[ $5 == *[!0-9]* ]] && break
+		[[ $ew_calls == *" $5:"* || $ew_sessions == *" $(($5 >> 31)):"* ]] && return
+		break
+	done 2>/dev/null <"$1/limits"
+	while IFS= read -r -d '' value; do
+		case $value in
+		ELSEWHERE_CALL=?*) [[ $ew_calls == *":${value#*=}:"* ]] && return ;;
+		ELSEWHERE_SESSION=?*) [[ $ew_sessions == *":${value#*=} "* ]] && return ;;
+		esac
+	done 2>/dev/null <"$1/environ"
+	return 1
+}
+
+# The living processes of what is watched -> ew_found[pid]=name; false where there are none.
+ew_scan() {
+	local dir pid line more
+	local -a parent
+	ew_found=() parent=()
+	if [[ ! -r /proc/$$/stat ]]; then
+		for line in $ew_calls; do
+			pid=${line##*:}
+			[[ $pid != - ]] && kill -0 -- "-$pid" && ew_found[pid]=group
+		done 2>/dev/null
+		(( ${#ew_found[@]} ))
+		return
+	fi
+	for dir in /proc/[0-9]*; do
+		pid=${dir#/proc/}
+		[[ $pid != $$ ]] && IFS= read -r line <"$dir/stat" || continue
+		set -- ${line##*) }
+		[[ $1 != [ZX] ]] || continue
+		if [[ $ew_calls == *":$3 "* || $ew_calls == *":$4 "* || $ew_calls == *":$pid "* ]] || ew_marked "$dir"; then
+			line=${line#*(} && ew_found[pid]=${line%)*}
+		else
+			parent[pid]=$2
+		fi
+	done 2>/dev/null
+	more=1
+	while [[ $more ]]; do
+		more=
+		for pid in "${!parent[@]}"; do
+			[[ ${ew_found[parent[pid]]+x} ]] || continue
+			ew_found[pid]='child of '${parent[pid]} more=1
+			unset "parent[$pid]"
+		done
+	done
+	(( ${#ew_found[@]} ))
+}
+
+ew_signal() {
+	local pid target
+	for pid in "${!ew_found[@]}"; do
+		target=$pid
+		[[ ${ew_found[pid]} != group ]] || target=-$pid
+		if [[ $1 == KILL ]]; then
+			kill -KILL -- "$target"
+		elif [[ $ew_sent != *" $pid "* ]]; then
+			ew_sent+="$pid "
+			kill -TERM -- "$target" && kill -CONT -- "$target"
+		fi
+	done 2>/dev/null
+}
+
+# TERM, the grace, KILL; the last scan's ew_found is what could not be ended.
+ew_end() {
+	local until nap=0.02
+	ew_sent=' '
+	{ exec 9<> <(:); } 2>/dev/null
+	ew_now && until=$((ew_time + ew_grace))
+	while ew_scan; do
+		ew_now
+		(( ew_time < until )) || break
+		ew_signal TERM
+		ew_nap "$nap"
+		nap=0.1
+	done
+	(( until += 900 ))
+	while ew_scan; do
+		ew_signal KILL
+		ew_now
+		(( ew_time < until )) || break
+		ew_nap 0.02
+	done
+}
+
+while read -r ew_verb ew_mark ew_id ew_pid; do
+	case $ew_verb in
+	+ | -)
+		ew_rest=${ew_calls#*" $ew_mark:"}
+		[[ $ew_rest == "$ew_calls" ]] || ew_calls="${ew_calls%%" $ew_mark:"*} ${ew_rest#* }"
+		[[ $ew_verb == - ]] || ew_calls+="$ew_mark:$ew_id:$ew_pid "
+		;;
+	S) ew_sessions+="$ew_mark:$ew_id " ;;
+	s)
+		ew_rest=${ew_sessions#*" $ew_mark:"}
+		[[ $ew_rest == "$ew_sessions" ]] || ew_sessions="${ew_sessions%%" $ew_mark:"*} ${ew_rest#* }"
+		;;
+	K)
+		ew_grace=$ew_id
+		ew_end
+		for ew_pid in "${!ew_found[@]}"; do
+			printf '%s %s %s\n' "$ew_mark" "$ew_pid" "${ew_found[ew_pid]}"
+		done
+		printf '%s .\n' "$ew_mark"
+		exit 0
+		;;
+	esac
+done
+[[ $ew_calls$ew_sessions == '  ' ]] || ew_end

@@ -1,0 +1,15 @@
+# The start of the EXIT trap, behind "{ ew=$?; HEAD". The end is reported first; the state is written behind it.
+# Nothing is certain here: options, aliases, functions of any name, locale, descriptors. The first line turns off what
+# would be seen or would end us; in POSIX mode a special builtin is found before a function of its name, which is how
+# `builtin` is made genuine; the lines after that are read with aliases off.
+POSIXLY_CORRECT=${POSIXLY_CORRECT-ew}; \trap - DEBUG ERR RETURN; \set +aefkmnuvxCETP; } >/dev/null 2>&1
+if \export -nf builtin; then ew_builtin=$(\typeset -f builtin); \unset -f builtin; else ew_builtin=; fi >/dev/null 2>&1
+[[ $POSIXLY_CORRECT != ew ]] || \builtin unset -v POSIXLY_CORRECT
+\builtin shopt -u expand_aliases extdebug
+[[ $PWD -ef . ]] || builtin cd -P . >/dev/null 2>&1
+ew_pwd=${PWD//\%/%25} ew_pwd=${ew_pwd//;/%3B} ew_fd=193
+{ builtin : >&193; } 2>/dev/null || if [[ -p /dev/fd/10 ]]; then ew=? ew_fd=10; else ew=? ew_fd=1; fi
+ew_moved=1
+[[ ! /dev/fd/1 -ef /dev/fd/$ew_fd || ! ( /dev/fd/2 -ef /dev/fd/$ew_fd || /dev/fd/2 -ef /dev/fd/194 ) ]] || ew_moved=
+builtin printf '%s' "$ew_token$ew_kind$ew;${ew_pwd//$'\n'/%0A};$ew_moved;" >&$ew_fd 2>/dev/null
+[[ ! $ew_split ]] || builtin printf '%s' "${ew_token}e" 2>/dev/null >&194

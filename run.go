@@ -1,0 +1,266 @@
+package elsewhere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+)
+
+const (
+	// startWait bounds how long a bash may take from its start to being ready with the state loaded.
+	startWait = 30 * time.Second
+	// tailWait is how long output is awaited after the end where the command's own process substitution may still pass it on.
+	tailWait = 250 * time.Millisecond
+	// statusWait bounds how long the exit status is awaited of a bash that reported that it is dying.
+	statusWait = 5 * time.Second
+)
+
+// Run runs one command (bash text; any size, no NUL) in a bash of its own with the session's state, and waits for its end. A
+// command that fails, times out or is interrupted is a Result with a nil error. Canceling ctx interrupts the command
+// (cause Interrupted); a deadline of ctx ends it as a timeout does. An error is always an *Error: nothing ran, or, for
+// ErrLost, it is not known how the command ended; then the Result holds what came.
+//
+// Run returns when the command's shell has ended or reported its end. A child that it left in the background does not
+// delay it and is not ended.
+func (s *Session) Run(ctx context.Context, command string, opts *RunOptions) (*Result, error) {
+	if opts == nil {
+		opts = &RunOptions{}
+	}
+	if err := checkCall(command, opts); err != nil {
+		return nil, wrap(err, driver.KindConfig, "run", s.sb.backend, s.sb.task, "")
+	}
+	c := newCall(s, command, opts)
+	defer c.close()
+	for {
+		if err := c.prepare(ctx); err != nil {
+			return nil, err
+		}
+		c.send(ctx)
+		s.refill()
+		c.wait(ctx)
+		if !c.neverStarted() || c.tries > 2 {
+			break
+		}
+		// A waiting bash that died before it read the command: nothing ran, so another one may.
+		s.note("a waiting shell had ended by itself; another one was used")
+	}
+	return c.result()
+}
+
+// checkCall refuses what cannot be run.
+func checkCall(command string, opts *RunOptions) error {
+	switch {
+	case strings.TrimSpace(command) == "":
+		return errText("the command is empty; give one")
+	case strings.Contains(command, "\x00"):
+		return errText("the command holds a NUL byte, which no shell can read; put such data into a file or into stdin")
+	case opts.Timeout < 0:
+		return fmt.Errorf("the timeout %v is negative; give a positive time, or none", opts.Timeout)
+	case strings.Contains(opts.Dir, "\x00"):
+		return errText("the directory holds a NUL byte")
+	}
+	for name, value := range opts.Env {
+		if !isName(name) {
+			return fmt.Errorf("%q cannot be the name of a variable; use letters, digits and _, no digit first", name)
+		}
+		if strings.Contains(value, "\x00") {
+			return fmt.Errorf("the value of %s holds a NUL byte, which no variable can", name)
+		}
+	}
+	return nil
+}
+
+func isName(name string) bool {
+	for i, r := range name {
+		if r != '_' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+type errText string
+
+func (e errText) Error() string { return string(e) }
+
+// prepare gets a shell that is ready and has loaded the session's current state.
+func (c *call) prepare(ctx context.Context) error {
+	c.tries++
+	s := c.s
+	if s.isClosed() {
+		return wrap(errText("the session is closed"), driver.KindConfig, "run", s.sb.backend, s.name, "open it again")
+	}
+	if p, ok := s.sb.drv.(driver.Preparer); ok {
+		notices, err := p.Prepare(ctx)
+		if err != nil {
+			return s.sb.wrap(err, "prepare")
+		}
+		c.notices = append(c.notices, notices...)
+	}
+	if err := s.ensureState(ctx); err != nil {
+		return err
+	}
+	sh, err := s.readyShell(ctx)
+	if err != nil {
+		return err
+	}
+	c.sh = sh
+	return nil
+}
+
+// readyShell returns a shell that has loaded the current state. A state that is gone or cannot be read is made anew once,
+// and the result says so.
+func (s *Session) readyShell(ctx context.Context) (*shell, error) {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	var broken string
+	for try := 0; ; try++ {
+		_ = s.Flush(ctx) // a failed write has left its notice
+		state, _, err := s.current()
+		if err != nil {
+			return nil, err
+		}
+		if broken != "" && broken == state.path {
+			if err := s.renew(ctx, state); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		sh, err := s.shellFor(ctx, state)
+		if err != nil {
+			return nil, s.sb.wrap(err, "start a bash")
+		}
+		bad, err := s.awaitReady(ctx, sh)
+		switch {
+		case err != nil && try < 2 && ctx.Err() == nil:
+			sh.drop()
+		case err != nil:
+			sh.drop()
+			return nil, s.sb.wrap(err, "start a bash")
+		case bad == "state":
+			broken = state.path
+			sh.drop()
+		default:
+			return sh, nil
+		}
+	}
+}
+
+// shellFor takes a waiting shell or starts one, and lets it load state unless it has.
+func (s *Session) shellFor(ctx context.Context, state stateRef) (*shell, error) {
+	s.mu.Lock()
+	sh := s.ahead.take(state)
+	s.mu.Unlock()
+	if sh == nil {
+		var err error
+		if sh, err = s.sb.startShell(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	if sh.from != nil {
+		return sh, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// An error of the write shows in awaitReady, with more to say.
+	_ = s.loadShell(sh, state)
+	return sh, nil
+}
+
+// awaitReady waits until sh has loaded its state. bad is "state" where it could not.
+func (s *Session) awaitReady(ctx context.Context, sh *shell) (bad string, err error) {
+	select {
+	case <-sh.ready:
+	case <-sh.exited:
+		sh.awaitRest(ctx)
+		select {
+		case <-sh.ready:
+		default:
+			return "", fmt.Errorf("bash ended before it was ready (%s)", describe(sh.status, sh.statusErr))
+		}
+	case <-ctx.Done():
+		return "", fmt.Errorf("bash was not ready in time: %w", ctx.Err())
+	}
+	bad, lost := sh.readyReport.Fields[3], strings.Fields(sh.readyReport.Fields[4])
+	if bad == "slot" {
+		s.note("the state of this call cannot be saved: its file cannot be written")
+	}
+	if len(lost) > 0 {
+		s.note("left out of the session, since this bash cannot read its own print of it: function " + strings.Join(lost, ", "))
+	}
+	return bad, nil
+}
+
+func describe(status driver.ExitStatus, err error) string {
+	switch {
+	case err != nil:
+		return err.Error()
+	case status.Signal != "":
+		return "signal " + status.Signal
+	default:
+		return fmt.Sprintf("exit code %d", status.Code)
+	}
+}
+
+// send writes the command, behind it its stdin, and starts the clock. It does not wait: the bash may be slow to read.
+func (c *call) send(ctx context.Context) {
+	_, cwd, _ := c.s.current()
+	sh := c.sh
+	sh.setOutput(c.sink(&c.out, c.opts.Stdout), c.sink(&c.err, c.opts.Stderr))
+	env := make([]string, 0, 2*len(c.opts.Env))
+	for name, value := range c.opts.Env {
+		env = append(env, name, value)
+	}
+	message := c.s.sb.scripts.Run(bashscript.Run{
+		Cwd: cwd, Dir: c.opts.Dir, Stdin: c.opts.Stdin != nil, Split: c.opts.Split,
+		ExitTrap: setsExitTrap(c.command), Env: env, Command: c.command,
+	})
+	c.cwd = cwd
+	c.started = time.Now()
+	c.s.sb.goroutines.Go(func() {
+		in := sh.proc.Stdin()
+		err := sh.write(message)
+		if err == nil && c.opts.Stdin != nil {
+			pump(in, c.opts.Stdin)
+		}
+		_ = in.Close()
+	})
+}
+
+// setsExitTrap tells whether the text seems to set an EXIT trap of its own. A text that only looks like it costs one fork.
+func setsExitTrap(command string) bool {
+	_, after, found := strings.Cut(command, "trap")
+	return found && (strings.Contains(after, "EXIT") || strings.Contains(after, " 0"))
+}
+
+// wait waits for the end, whichever it is, and notes it.
+func (c *call) wait(ctx context.Context) {
+	var timeout <-chan time.Time
+	if c.opts.Timeout > 0 {
+		timer := time.NewTimer(c.opts.Timeout)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-c.sh.ended:
+		c.reported(ctx)
+	case <-c.sh.exited:
+		c.unreported()
+	case <-timeout:
+		c.endTree(TimedOut)
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			c.endTree(TimedOut)
+		} else {
+			c.endTree(Interrupted)
+		}
+	case <-c.failed:
+		c.notices = append(c.notices, "the command was ended because its output could not be passed on: "+c.failure.Error())
+		c.endTree(Interrupted)
+	}
+}

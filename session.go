@@ -1,0 +1,233 @@
+package elsewhere
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+)
+
+// keptVersions is how many earlier versions of a named session's state stay on disk, for readers that are about to load
+// one when it is superseded.
+const keptVersions = 3
+
+// saveWait bounds how long a call waits for the state that an earlier call is still writing.
+const saveWait = 5 * time.Second
+
+// Session is shell state in a sandbox: what one call leaves (exported variables, functions, aliases, directory, umask) the
+// next one finds. Several calls may run at once: each sees one whole state, and the one that ends last wins. A throw-away
+// session (no name) and all that its calls left running end when it is closed or when this process dies; a named session
+// is the user's and lives on disk. A Session must be closed. It is safe for concurrent use.
+type Session struct {
+	sb       *Sandbox
+	name     string
+	id       string // in the environment of all its processes
+	mark     uint32 // in the limits of all its processes
+	closeAll bool   // Close closes the sandbox too
+
+	first chan struct{} // holds one token: whoever takes it makes the first state
+
+	mu      sync.Mutex
+	state   stateRef // current; path "" before the first
+	cwd     string
+	file    *sessionFile        // of a named session
+	saving  map[*shell]struct{} // shells that reported their end and write their state
+	loading map[string]int      // state files that a bash is about to read
+	old     []string            // superseded state files, oldest first
+	notices []string            // for the next result
+	ahead   aheadPool
+	closed  bool
+}
+
+// Name is the session's name, "" for a throw-away session.
+func (s *Session) Name() string { return s.name }
+
+// Cwd is the session's own directory: where the next call runs.
+func (s *Session) Cwd() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cwd
+}
+
+// note keeps something to say for the next result.
+func (s *Session) note(notice string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notices = append(s.notices, notice)
+}
+
+// takeNotices returns what is to be said with this result: the sandbox's own once, then the session's.
+func (s *Session) takeNotices() []string {
+	notices := s.sb.takeNotices()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	notices = append(notices, s.notices...)
+	s.notices = nil
+	return notices
+}
+
+// Flush waits until the state of every call that has ended is written, at most 5 s or until ctx is done. A write that
+// failed is a notice of the next result and is returned here too.
+func (s *Session) Flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, saveWait)
+	defer cancel()
+	for {
+		sh := s.oneSaving()
+		if sh == nil {
+			return nil
+		}
+		select {
+		case <-sh.saved:
+		case <-sh.exited:
+			sh.awaitRest(ctx)
+		case <-ctx.Done():
+		}
+		if err := s.finishSave(sh); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Session) oneSaving() *shell {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sh := range s.saving {
+		return sh
+	}
+	return nil
+}
+
+// finishSave makes the state that sh wrote the current one, once; a shell that is not heard of by now has not written it.
+func (s *Session) finishSave(sh *shell) error {
+	s.mu.Lock()
+	if _, ours := s.saving[sh]; !ours {
+		s.mu.Unlock()
+		return nil
+	}
+	delete(s.saving, sh)
+	s.mu.Unlock()
+	select {
+	case <-sh.saved:
+	default:
+		return s.saveFailed(sh, "the shell ended before its state was written")
+	}
+	cwd := sh.endCwd
+	switch sh.savedKind {
+	case 'U':
+		s.sb.removeState(sh.slot)
+		return s.commit(stateRef{}, cwd)
+	case 'S':
+		return s.commit(stateRef{path: sh.slot, private: sh.from.private}, cwd)
+	default:
+		return s.saveFailed(sh, "its state could not be written (is the disk full?)")
+	}
+}
+
+func (s *Session) saveFailed(sh *shell, why string) error {
+	s.sb.removeState(sh.slot)
+	s.note("call " + sh.id + ": " + why + "; the session is as it was before that call")
+	return wrap(errText(why), driver.KindUnavailable, "session", s.sb.backend, s.name, "free some space and run the command again")
+}
+
+// commit switches to a new version of the state (path "" keeps the one that is current) and of the directory ("" keeps it).
+func (s *Session) commit(state stateRef, cwd string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cwd == "" {
+		cwd = s.cwd
+	}
+	if state.path == "" {
+		state = s.state
+	}
+	var remove []string
+	if s.file != nil {
+		superseded, err := s.file.switchTo(state, cwd)
+		if err != nil {
+			return wrap(err, driver.KindUnavailable, "session", s.sb.backend, s.name, "free some space or check the rights of "+s.file.path)
+		}
+		remove = superseded
+	} else if s.state.path != state.path && s.state.path != "" {
+		s.old = append(s.old, s.state.path)
+		remove, s.old = s.old, nil
+	}
+	if state.path != s.state.path {
+		s.state = state
+		s.ahead.dropStale(s)
+	}
+	s.cwd = cwd
+	s.removeUnused(remove)
+	return nil
+}
+
+// removeUnused removes superseded state files; one that a bash is about to load stays until the next time. s.mu is held.
+func (s *Session) removeUnused(paths []string) {
+	var free []string
+	for _, p := range paths {
+		if s.loading[p] > 0 {
+			s.old = append(s.old, p)
+		} else {
+			free = append(free, p)
+		}
+	}
+	s.sb.removeState(free...)
+}
+
+// current returns the state that a new call loads, and its directory. It reads what another process did to a named session.
+func (s *Session) current() (stateRef, string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file != nil {
+		changed, err := s.file.reload()
+		if err != nil {
+			return stateRef{}, "", err
+		}
+		if changed {
+			s.state = stateRef{path: s.file.data.State}
+			s.cwd = s.file.data.Cwd()
+			s.ahead.dropStale(s)
+		}
+	}
+	return s.state, s.cwd, nil
+}
+
+// Close waits (at most 5 s) for states that are being written and gives the session up: waiting shells leave, and what
+// calls of a throw-away session left running is ended (TERM, 2 s, KILL) behind it. A named session stays on disk with
+// all that its calls started. A second Close does nothing.
+func (s *Session) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	err := s.Flush(ctx)
+	s.mu.Lock()
+	s.ahead.dropAll()
+	var remove []string
+	if s.name == "" {
+		remove = append(s.old, s.state.path)
+	}
+	s.mu.Unlock()
+	s.sb.sessionClosed(s)
+	if s.name == "" {
+		s.sb.removeState(remove...)
+	}
+	if s.closeAll {
+		if cerr := s.sb.Close(ctx); err == nil {
+			err = cerr
+		}
+		return err
+	}
+	if s.name == "" && s.sb.info.Watchdog {
+		s.sb.goroutines.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), s.sb.grace+time.Second)
+			defer cancel()
+			s.sb.end(ctx, bashscript.WatchSession(s.mark, s.id))
+			s.sb.watch.removeSession(s)
+		})
+	}
+	return err
+}

@@ -1,0 +1,260 @@
+package elsewhere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+)
+
+// shell is one bash of ours from its start to its end: it boots, loads a state, waits, runs one command, reports its end,
+// writes the new state and leaves. Three goroutines own it (two read its streams, one waits for its end); they finish
+// when nobody holds its streams any more, or when they are closed.
+type shell struct {
+	sb    *Sandbox
+	id    string
+	token string
+	mark  bashscript.Mark
+	slot  string // its state file; made when it loads
+	proc  driver.Process
+
+	wmu sync.Mutex // messages to stdin
+
+	from   *stateRef     // what it was told to load; nil before
+	ready  chan struct{} // closed when R came
+	begun  chan struct{} // closed when B came
+	ended  chan struct{} // closed when E came
+	saved  chan struct{} // closed when S, U or F came
+	eof    chan struct{} // closed when stdout and stderr are at their end
+	exited chan struct{} // closed when the bash itself ended
+
+	// Written before the channel of the same event is closed.
+	readyReport, beginReport, endReport bashscript.Report
+	savedKind                           byte
+	status                              driver.ExitStatus
+	statusErr                           error
+
+	errEnd chan struct{} // closed when the end was reported on stderr, with streams apart
+
+	endCwd string // the directory that becomes the session's when the state is saved; "" for none
+	reads  atomic.Int64 // how often something was read
+	busy   atomic.Int32 // readers that are passing something on
+
+	mu        sync.Mutex
+	out, err  func([]byte) // where output goes; nil discards
+	idleSince time.Time
+	released  bool
+}
+
+// startShell starts a bash that boots and waits for its first message. ctx bounds the start alone.
+func (sb *Sandbox) startShell(ctx context.Context, session *Session) (*shell, error) {
+	sh := &shell{
+		sb: sb, id: bashscript.NewID(), token: bashscript.NewToken(), mark: bashscript.NewMark(session.mark),
+		ready: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), saved: make(chan struct{}),
+		eof: make(chan struct{}), exited: make(chan struct{}), errEnd: make(chan struct{}), idleSince: time.Now(),
+	}
+	if err := sb.watch.add(ctx, sh.mark, sh.id); err != nil {
+		return nil, err
+	}
+	proc, err := sb.drv.Bash(ctx, driver.BashSpec{
+		ID:   sh.id,
+		Args: sb.scripts.Args(),
+		Env:  []string{bashscript.CallVariable + "=" + sh.id, bashscript.SessionVariable + "=" + session.id},
+	})
+	if err != nil {
+		sb.watch.remove(sh.mark)
+		return nil, err
+	}
+	sh.proc = proc
+	sb.goroutines.Go(sh.readStreams)
+	sb.goroutines.Go(sh.awaitExit)
+	// A pipe takes this at once; a slow transport may not, and nobody should wait for it.
+	if err := sh.write(sb.scripts.Boot()); err != nil {
+		sh.statusErr = errors.Join(sh.statusErr, err)
+	}
+	return sh, nil
+}
+
+func (sh *shell) write(p []byte) error {
+	sh.wmu.Lock()
+	defer sh.wmu.Unlock()
+	_, err := sh.proc.Stdin().Write(p)
+	return err
+}
+
+// load tells it which state to load, once.
+func (sh *shell) load(from *stateRef, drop []string) error {
+	sh.from = from
+	sh.slot = sh.sb.slotPath(from.private, sh.id)
+	return sh.write(sh.sb.scripts.Load(bashscript.Load{
+		Token: sh.token, Mark: sh.mark, Slot: sh.slot, From: from.path,
+		Record: fmt.Sprintf("%s %s %d", sh.sb.owner, sh.id, uint64(sh.mark)),
+		Drop:   drop, Linger: sh.sb.info.Linger,
+	}))
+}
+
+// drop ends a bash that no command was sent to: end of file is its sign to leave.
+func (sh *shell) drop() {
+	_ = sh.proc.Stdin().Close()
+	sh.release()
+	sh.sb.goroutines.Go(func() {
+		select {
+		case <-sh.exited:
+		case <-time.After(5 * time.Second):
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_ = sh.proc.Kill(ctx)
+		}
+		sh.closeStreams()
+		if sh.slot != "" {
+			sh.sb.removeState(sh.slot)
+		}
+	})
+}
+
+// release says that this bash's call is over: nobody has to end it any more.
+func (sh *shell) release() {
+	sh.mu.Lock()
+	done := sh.released
+	sh.released = true
+	sh.mu.Unlock()
+	if !done {
+		sh.sb.watch.remove(sh.mark)
+	}
+}
+
+func (sh *shell) closeStreams() {
+	_ = sh.proc.Stdin().Close()
+	_ = sh.proc.Stdout().Close()
+	_ = sh.proc.Stderr().Close()
+}
+
+// exitedNow tells whether the bash itself ended.
+func (sh *shell) exitedNow() bool {
+	select {
+	case <-sh.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+func (sh *shell) awaitExit() {
+	sh.status, sh.statusErr = sh.proc.Wait(context.Background())
+	close(sh.exited)
+}
+
+// setOutput says where what the command writes goes from now on.
+func (sh *shell) setOutput(out, err func([]byte)) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.out, sh.err = out, err
+}
+
+func (sh *shell) output(stderr bool) func([]byte) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if stderr {
+		return sh.err
+	}
+	return sh.out
+}
+
+var readBuffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
+
+func (sh *shell) readStreams() {
+	var both sync.WaitGroup
+	both.Go(func() { sh.readStream(sh.proc.Stdout(), false) })
+	both.Go(func() { sh.readStream(sh.proc.Stderr(), true) })
+	both.Wait()
+	close(sh.eof)
+}
+
+// readStream takes the reports out of one stream and passes on what stands between the command's begin and its end.
+// What follows the end is passed on as long as the call wants it, and then thrown away: a child in the background can go on
+// writing.
+func (sh *shell) readStream(r io.Reader, stderr bool) {
+	scanner := bashscript.NewScanner(sh.token)
+	running := false
+	data := func(p []byte) {
+		if !running {
+			return
+		}
+		if out := sh.output(stderr); out != nil {
+			out(p)
+		}
+	}
+	report := func(rep bashscript.Report) {
+		switch rep.Kind {
+		case 'B', 'b':
+			running = true
+		}
+		sh.report(rep)
+	}
+	buffer := readBuffers.Get().(*[]byte)
+	defer readBuffers.Put(buffer)
+	for {
+		n, err := r.Read(*buffer)
+		sh.reads.Add(1)
+		sh.busy.Add(1)
+		scanner.Feed((*buffer)[:n], data, report)
+		sh.busy.Add(-1)
+		if err != nil {
+			data(scanner.Rest())
+			return
+		}
+	}
+}
+
+// report notes one report. Each kind comes once; a second one is not ours.
+func (sh *shell) report(rep bashscript.Report) {
+	switch rep.Kind {
+	case 'R':
+		sh.once(sh.ready, func() { sh.readyReport = rep })
+	case 'B':
+		sh.once(sh.begun, func() { sh.beginReport = rep })
+	case 'E', 'P':
+		sh.once(sh.ended, func() { sh.endReport = rep })
+	case 'S', 'U', 'F':
+		sh.once(sh.saved, func() { sh.savedKind = rep.Kind })
+	case 'e':
+		sh.once(sh.errEnd, func() {})
+	}
+}
+
+func (sh *shell) once(event chan struct{}, note func()) {
+	select {
+	case <-event:
+	default:
+		note()
+		close(event)
+	}
+}
+
+// awaitRest waits, after the bash has ended, until what it had written was read: until the streams end, or, where a child
+// holds them, nothing came for a moment.
+func (sh *shell) awaitRest(ctx context.Context) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	last, quiet := int64(-1), 0
+	for quiet < 5 {
+		select {
+		case <-sh.eof:
+			return
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if n := sh.reads.Load(); n != last || sh.busy.Load() > 0 {
+			last, quiet = n, 0
+		} else {
+			quiet++
+		}
+	}
+}
