@@ -27,12 +27,15 @@ type app struct {
 	in       io.Reader
 	out, err *os.File
 	logLevel string
+	level    *slog.LevelVar
 	log      *slog.Logger
 }
 
 // run runs one command line and returns the exit code.
 func run(args []string) int {
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, log: slog.New(slog.DiscardHandler)}
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, level: new(slog.LevelVar)}
+	a.level.Set(slog.LevelWarn)
+	a.log = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: a.level}))
 	root := a.root()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(context.Background())
@@ -67,12 +70,17 @@ sandbox. The contract (what carries over from call to call, how a call ends, wha
 		DisableAutoGenTag: true,
 		Args:              cobra.ArbitraryArgs,
 		RunE:              group,
-		PersistentPreRunE: func(*cobra.Command, []string) error { return a.setUpLog() },
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if a.logLevel == "" {
+				return nil
+			}
+			return a.setLogLevel()
+		},
 	}
 	root.SetVersionTemplate("elsewhere {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &badFlag{cmd, err} })
-	root.PersistentFlags().StringVar(&a.logLevel, "log-level", "warn", "log this and worse on standard error: debug, info, warn or error (`LEVEL`)")
-	complete(root, "log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))
+	root.PersistentFlags().StringVar(&a.logLevel, "log-level", "", "log this `LEVEL` and worse on standard error: debug, info, warn, error or off (default: terminal.log_level)")
+	complete(root, "log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error", "off"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.cmdRun(), a.cmdSession(), a.cmdConfig(), a.cmdBackends(), a.cmdDoctor(), a.cmdVersion(), cmdMan(root))
 	root.SetHelpCommand(cmdHelp(root))
 	root.InitDefaultCompletionCmd()
@@ -127,18 +135,18 @@ func cmdHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-func (a *app) setUpLog() error {
-	var level slog.Level
-	switch strings.ToLower(a.logLevel) {
-	case "debug", "info", "warn", "error":
-		if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
-			return err
-		}
-	default:
-		return ownError("--log-level", "use debug, info, warn or error", "%q is no log level", a.logLevel)
+// setLogLevel takes the level from the command line; without one, load takes it from the settings.
+func (a *app) setLogLevel() error {
+	level, ok := logLevels[strings.ToLower(a.logLevel)]
+	if !ok {
+		return ownError("--log-level", "use debug, info, warn, error or off", "%q is no log level", a.logLevel)
 	}
-	a.log = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+	a.level.Set(level)
 	return nil
+}
+
+var logLevels = map[string]slog.Level{
+	"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError, "off": slog.LevelError + 100,
 }
 
 // printJSON prints v as one line; schema 1 of every command but run is documented in docs/cli.md.

@@ -53,7 +53,7 @@ func (a *app) cmdConfigShow() *cobra.Command {
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			cfg, err := t.load()
+			cfg, err := a.load(&t)
 			if err != nil {
 				return err
 			}
@@ -91,7 +91,7 @@ func (a *app) cmdConfigExplain() *cobra.Command {
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeKeys,
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, err := t.load()
+			cfg, err := a.load(&t)
 			if err != nil {
 				return err
 			}

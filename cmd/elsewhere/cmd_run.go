@@ -80,7 +80,7 @@ func (a *app) run(cmd *cobra.Command, o *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := o.load()
+	cfg, err := a.load(&o.target)
 	if err != nil {
 		return err
 	}

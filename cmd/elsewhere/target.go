@@ -56,7 +56,7 @@ func (t *target) check() error {
 
 // load reads the settings as this backend has them. -b is the strongest origin of terminal.backend, so that what is wrong
 // with another backend's settings does not matter.
-func (t *target) load() (*config.Config, error) {
+func (a *app) load(t *target) (*config.Config, error) {
 	flags := make(map[string]string, len(t.set)+1)
 	for _, entry := range t.set {
 		key, value, ok := strings.Cut(entry, "=")
@@ -72,7 +72,13 @@ func (t *target) load() (*config.Config, error) {
 	if wrong, ok := errors.AsType[*config.Error](err); ok && t.backend != "" && wrong.Origin == "--set backend" {
 		wrong.Origin, wrong.Hint = "-b", "`elsewhere backends` lists them"
 	}
-	return cfg, err
+	if err != nil {
+		return nil, err
+	}
+	if a.logLevel == "" {
+		a.level.Set(logLevels[cfg.String("log_level")])
+	}
+	return cfg, nil
 }
 
 // open opens the sandbox. A command line starts no bash ahead: it would not live to use it.

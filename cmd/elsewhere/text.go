@@ -32,6 +32,13 @@ func (t *table) row(cells ...string) {
 	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 
+// line adds text outside of the columns, which begin anew behind it.
+func (t *table) line(text string) {
+	_ = t.w.Flush()
+	fmt.Fprintln(t.w, text)
+	_ = t.w.Flush()
+}
+
 func (t *table) print() error { return t.w.Flush() }
 
 // noted prints warnings on standard error, behind the output that they are about.

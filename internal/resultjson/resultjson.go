@@ -140,21 +140,27 @@ func NewError(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	var own *elsewhere.Error
-	if errors.As(err, &own) {
-		return &Error{Kind: own.Kind, Message: err.Error(), Hint: known(own.Hint)}
-	}
-	var setting *config.Error
-	if errors.As(err, &setting) {
-		return &Error{Kind: setting.Kind, Message: strings.TrimSuffix(err.Error(), "; "+setting.Hint), Hint: known(setting.Hint)}
-	}
 	e := &Error{Kind: driver.KindUnavailable, Message: err.Error()}
+	hint := ""
+	var own *elsewhere.Error
+	var setting *config.Error
 	switch {
+	case errors.As(err, &own):
+		e.Kind, hint = own.Kind, own.Hint
 	case errors.Is(err, context.Canceled):
 		e.Kind = driver.KindCanceled
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Kind = driver.KindTimeout
 	}
+	if errors.As(err, &setting) {
+		if own == nil {
+			e.Kind = setting.Kind
+		}
+		if rest, ends := strings.CutSuffix(e.Message, "; "+setting.Hint); ends && hint == "" {
+			e.Message, hint = rest, setting.Hint
+		}
+	}
+	e.Hint = known(hint)
 	return e
 }
 

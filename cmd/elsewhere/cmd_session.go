@@ -1,0 +1,228 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/elsewhere-sh/elsewhere"
+	"github.com/elsewhere-sh/elsewhere/internal/resultjson"
+)
+
+func (a *app) cmdSession() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "session",
+		Short: "List and remove named sessions",
+		Long: `A named session keeps exported variables, functions, aliases, directory and umask from one "elsewhere run -s NAME" to the
+next. It is yours until you remove it or do not use it for terminal.session_expiry (7 days).`,
+		Args: cobra.ArbitraryArgs,
+		RunE: group,
+	}
+	cmd.AddCommand(a.cmdSessionLs(), a.cmdSessionRm())
+	return cmd
+}
+
+// sessionRow is a session as JSON.
+type sessionRow struct {
+	Name    string    `json:"name"`
+	Backend string    `json:"backend"`
+	Task    string    `json:"task"`
+	Cwd     string    `json:"cwd"`
+	Created time.Time `json:"created"`
+	Used    time.Time `json:"used"`
+}
+
+// selected lists the sessions that --backend and --task choose; without them all.
+func (a *app) selected(t *target) ([]elsewhere.SessionInfo, string, error) {
+	if err := t.check(); err != nil {
+		return nil, "", err
+	}
+	home, err := a.sessionHome(t)
+	if err != nil {
+		return nil, "", err
+	}
+	all, err := elsewhere.Sessions(home)
+	if err != nil {
+		return nil, "", err
+	}
+	var found []elsewhere.SessionInfo
+	for _, s := range all {
+		if (t.backend == "" || s.Backend == t.backend) && (!t.given("task") || s.Task == t.task) {
+			found = append(found, s)
+		}
+	}
+	return found, home, nil
+}
+
+func (a *app) cmdSessionLs() *cobra.Command {
+	var t target
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List named sessions",
+		Example: `  elsewhere session ls
+  elsewhere session ls -b local --json`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			found, _, err := a.selected(&t)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				rows := []sessionRow{}
+				for _, s := range found {
+					rows = append(rows, sessionRow{s.Name, s.Backend, s.Task, s.Cwd, s.Created, s.Used})
+				}
+				return a.printJSON(struct {
+					Schema   int          `json:"schema"`
+					Sessions []sessionRow `json:"sessions"`
+				}{resultjson.Schema, rows})
+			}
+			tab := newTable(a.out, "SESSION", "BACKEND", "TASK", "DIRECTORY", "LAST USED")
+			for _, s := range found {
+				tab.row(s.Name, s.Backend, s.Task, s.Cwd, s.Used.Local().Format(time.DateTime))
+			}
+			return a.written(tab.print())
+		},
+	}
+	t.addBackend(cmd)
+	cmd.Flags().StringVar(&t.task, "task", "", "only those of the sandbox `NAME`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *app) cmdSessionRm() *cobra.Command {
+	var t target
+	var asJSON, every bool
+	cmd := &cobra.Command{
+		Use:     "rm {NAME... | --all}",
+		Aliases: []string{"remove"},
+		Short:   "Remove named sessions",
+		Long: `Remove named sessions and their state. NAME is looked for on the backend of -b (default: terminal.backend) in the sandbox of
+--task (default: "default"); --all removes every session, or every one of that backend and task.`,
+		Example: `  elsewhere session rm dev
+  elsewhere session rm --task build a b
+  elsewhere session rm --all`,
+		ValidArgsFunction: a.completeSessions,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			switch {
+			case every && len(names) > 0:
+				return ownError("session rm", "give one of them", "there are names and --all too")
+			case !every && len(names) == 0:
+				return ownError("session rm", "give a NAME or --all; `elsewhere session ls` lists them", "there is no name")
+			}
+			return a.removeSessions(cmd, &t, names, asJSON)
+		},
+	}
+	t.addBackend(cmd)
+	cmd.Flags().StringVar(&t.task, "task", "", "the sandbox's `NAME`")
+	cmd.Flags().BoolVar(&every, "all", false, "remove all")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// removeSessions removes those of the names, or with none all that are selected. One that cannot be removed does not keep
+// the others.
+func (a *app) removeSessions(cmd *cobra.Command, t *target, names []string, asJSON bool) error {
+	for _, name := range names {
+		if err := checkName("session rm", name); err != nil {
+			return err
+		}
+	}
+	found, home, err := a.selected(t)
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 {
+		if found, err = a.named(t, names); err != nil {
+			return err
+		}
+	}
+	removed := []string{}
+	var errs []error
+	for _, s := range found {
+		if err := elsewhere.RemoveSession(cmd.Context(), home, s.Backend, s.Task, s.Name); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				err = ownError("session rm", "`elsewhere session ls` lists them", "there is no session %s on %s in task %s", s.Name, s.Backend, s.Task)
+			}
+			errs = append(errs, err)
+			continue
+		}
+		removed = append(removed, s.Name)
+	}
+	if asJSON {
+		type failure struct {
+			Schema  int                 `json:"schema"`
+			Removed []string            `json:"removed"`
+			Errors  []*resultjson.Error `json:"errors"`
+		}
+		out := failure{resultjson.Schema, removed, []*resultjson.Error{}}
+		for _, err := range errs {
+			out.Errors = append(out.Errors, resultjson.NewError(err))
+		}
+		if err := a.printJSON(out); err != nil {
+			return err
+		}
+	} else {
+		for _, name := range removed {
+			if _, err := fmt.Fprintln(a.out, name); err != nil {
+				return a.written(err)
+			}
+		}
+		for _, err := range errs {
+			complain(a.err, err)
+		}
+	}
+	if len(errs) > 0 {
+		return exitStatus(exitOwn)
+	}
+	return nil
+}
+
+// named are the sessions that the names stand for: on one backend, in one task.
+func (a *app) named(t *target, names []string) ([]elsewhere.SessionInfo, error) {
+	cfg, err := a.load(t)
+	if err != nil {
+		return nil, err
+	}
+	task := t.task
+	if task == "" {
+		task = elsewhere.DefaultTask
+	}
+	var found []elsewhere.SessionInfo
+	for _, name := range names {
+		found = append(found, elsewhere.SessionInfo{Backend: cfg.Name(), Task: task, Name: name})
+	}
+	return found, nil
+}
+
+// sessionHome is HERMES_HOME, where sessions are.
+func (a *app) sessionHome(t *target) (string, error) {
+	cfg, err := a.load(t)
+	if err != nil {
+		return "", err
+	}
+	if cfg.Home() == "" {
+		return "", ownError("session", "set HOME or HERMES_HOME", "there is no HERMES_HOME that could hold sessions")
+	}
+	return cfg.Home(), nil
+}
+
+// completeSessions offers the named sessions.
+func (a *app) completeSessions(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	cfg, err := a.load(&target{flags: cmd})
+	if err != nil {
+		return nil, nothingElse
+	}
+	all, _ := elsewhere.Sessions(cfg.Home())
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Name)
+	}
+	return names, nothingElse
+}
