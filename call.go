@@ -20,6 +20,8 @@ type call struct {
 	opts    *RunOptions
 	tries   int
 
+	capturing bool // this call makes the first state
+
 	sh      *shell
 	cwd     string // the session's directory when it was sent
 	started time.Time
@@ -230,6 +232,9 @@ func (c *call) takeStatus() {
 func (c *call) noteEnd() {
 	c.cwdAfter = c.sh.endReport.Fields[1]
 	c.stateSave = true
+	if c.capturing {
+		return
+	}
 	if c.opts.Dir == "" {
 		c.sh.endCwd = c.cwdAfter
 	}

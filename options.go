@@ -18,6 +18,8 @@ type SandboxOptions struct {
 	Backend string
 	// Task names the sandbox; "" is DefaultTask. Any string.
 	Task string
+	// Environ is the environment that commands start from, before it is scrubbed ("K=V"); nil is os.Environ().
+	Environ []string
 	// ThrowAway says that nothing may outlive the Sandbox.
 	ThrowAway bool
 	// SpawnAhead, where not nil, is used instead of terminal.spawn_ahead: how many bash processes each session keeps

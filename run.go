@@ -40,7 +40,7 @@ func (s *Session) Run(ctx context.Context, command string, opts *RunOptions) (*R
 		if err := c.prepare(ctx); err != nil {
 			return nil, err
 		}
-		c.send(ctx)
+		c.send()
 		s.refill()
 		c.wait(ctx)
 		if !c.neverStarted() || c.tries > 2 {
@@ -208,8 +208,9 @@ func describe(status driver.ExitStatus, err error) string {
 }
 
 // send writes the command, behind it its stdin, and starts the clock. It does not wait: the bash may be slow to read.
-func (c *call) send(ctx context.Context) {
-	_, cwd, _ := c.s.current()
+func (c *call) send() { c.sendTo(c.s.Cwd()) }
+
+func (c *call) sendTo(cwd string) {
 	sh := c.sh
 	sh.setOutput(c.sink(&c.out, c.opts.Stdout), c.sink(&c.err, c.opts.Stderr))
 	env := make([]string, 0, 2*len(c.opts.Env))
@@ -218,7 +219,7 @@ func (c *call) send(ctx context.Context) {
 	}
 	message := c.s.sb.scripts.Run(bashscript.Run{
 		Cwd: cwd, Dir: c.opts.Dir, Stdin: c.opts.Stdin != nil, Split: c.opts.Split,
-		ExitTrap: setsExitTrap(c.command), Env: env, Command: c.command,
+		ExitTrap: !c.capturing && setsExitTrap(c.command), Env: env, Command: c.command,
 	})
 	c.cwd = cwd
 	c.started = time.Now()

@@ -99,6 +99,39 @@ func (s *Session) oneSaving() *shell {
 	return nil
 }
 
+// awaitSave lets the session take over the state that sh is about to write. It goes on behind the call.
+func (s *Session) awaitSave(sh *shell) {
+	s.mu.Lock()
+	s.saving[sh] = struct{}{}
+	s.mu.Unlock()
+	s.sb.goroutines.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), saveWait)
+		defer cancel()
+		select {
+		case <-sh.saved:
+		case <-sh.exited:
+			sh.awaitRest(ctx)
+		case <-ctx.Done():
+		}
+		if err := s.finishSave(sh); err != nil {
+			s.sb.log.Warn("a session's state was not saved", "session", s.name, "error", err)
+		}
+		sh.release()
+		s.refill()
+		if s.sb.info.Linger {
+			return
+		}
+		// Its own end is at hand; what it left in the background may hold its streams for as long as it likes.
+		<-sh.exited
+	})
+}
+
+func (s *Session) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
 // finishSave makes the state that sh wrote the current one, once; a shell that is not heard of by now has not written it.
 func (s *Session) finishSave(sh *shell) error {
 	s.mu.Lock()

@@ -26,13 +26,14 @@ type shell struct {
 
 	wmu sync.Mutex // messages to stdin
 
-	from   *stateRef     // what it was told to load; nil before
-	ready  chan struct{} // closed when R came
-	begun  chan struct{} // closed when B came
-	ended  chan struct{} // closed when E came
-	saved  chan struct{} // closed when S, U or F came
-	eof    chan struct{} // closed when stdout and stderr are at their end
-	exited chan struct{} // closed when the bash itself ended
+	from    *stateRef       // what it was told to load; nil before
+	loading bashscript.Load // the message that told it
+	ready   chan struct{}   // closed when R came
+	begun   chan struct{}   // closed when B came
+	ended   chan struct{}   // closed when E came
+	saved   chan struct{}   // closed when S, U or F came
+	eof     chan struct{}   // closed when stdout and stderr are at their end
+	exited  chan struct{}   // closed when the bash itself ended
 
 	// Written before the channel of the same event is closed.
 	readyReport, beginReport, endReport bashscript.Report
@@ -42,7 +43,7 @@ type shell struct {
 
 	errEnd chan struct{} // closed when the end was reported on stderr, with streams apart
 
-	endCwd string // the directory that becomes the session's when the state is saved; "" for none
+	endCwd string       // the directory that becomes the session's when the state is saved; "" for none
 	reads  atomic.Int64 // how often something was read
 	busy   atomic.Int32 // readers that are passing something on
 
@@ -92,11 +93,12 @@ func (sh *shell) write(p []byte) error {
 func (sh *shell) load(from *stateRef, drop []string) error {
 	sh.from = from
 	sh.slot = sh.sb.slotPath(from.private, sh.id)
-	return sh.write(sh.sb.scripts.Load(bashscript.Load{
+	sh.loading = bashscript.Load{
 		Token: sh.token, Mark: sh.mark, Slot: sh.slot, From: from.path,
 		Record: fmt.Sprintf("%s %s %d", sh.sb.owner, sh.id, uint64(sh.mark)),
 		Drop:   drop, Linger: sh.sb.info.Linger,
-	}))
+	}
+	return sh.write(sh.sb.scripts.Load(sh.loading))
 }
 
 // drop ends a bash that no command was sent to: end of file is its sign to leave.

@@ -24,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/scrub"
@@ -124,6 +125,7 @@ func (s *starter) open(ctx context.Context, req driver.OpenRequest) (driver.Sand
 	if err := box.makeDirs(req, vars); err != nil {
 		return nil, err
 	}
+	info.Watchdog = true
 	info.Host, _ = os.Hostname()
 	info.User = userName()
 	info.Home = toBash(home)
@@ -260,7 +262,7 @@ func plainParents(root *os.Root, rel string) error {
 
 // ListState lists the plain files below dir, which is the state or the private directory or one inside them. Links are
 // neither listed nor followed.
-func (s *sandbox) ListState(ctx context.Context, dir string) ([]string, error) {
+func (s *sandbox) ListState(ctx context.Context, dir string) ([]driver.StateFile, error) {
 	base, rel, err := s.within(dir)
 	if err != nil {
 		return nil, err
@@ -273,10 +275,29 @@ func (s *sandbox) ListState(ctx context.Context, dir string) ([]string, error) {
 	if err := plainParents(root, rel+string(filepath.Separator)); err != nil {
 		return nil, err
 	}
-	var paths []string
+	var files []driver.StateFile
 	err = walk(root, rel, func(file string) error {
-		paths = append(paths, strings.TrimSuffix(toBash(base), "/")+"/"+filepath.ToSlash(file))
+		f := driver.StateFile{Path: strings.TrimSuffix(toBash(base), "/") + "/" + filepath.ToSlash(file)}
+		f.Head, f.ModTime, _ = head(root, file)
+		files = append(files, f)
 		return ctx.Err()
 	})
-	return paths, err
+	return files, err
+}
+
+// head reads the first line of a file, at most 256 bytes.
+func head(root *os.Root, file string) (line string, modTime time.Time, err error) {
+	f, err := root.Open(file)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	st, err := f.Stat()
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	buffer := make([]byte, 256)
+	n, err := f.Read(buffer)
+	line, _, _ = strings.Cut(string(buffer[:n]), "\n")
+	return line, st.ModTime(), err
 }

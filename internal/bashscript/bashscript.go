@@ -59,6 +59,7 @@ type Scripts struct {
 	args    []string
 	endArgs []string
 	boot    []byte
+	endTrap string
 	end     []byte
 	keep    string
 }
@@ -75,11 +76,13 @@ func NewScripts(keepEnv []string) *Scripts {
 		}
 	}
 	dump := strings.Replace(compact(dumpSource), "@NEVER@", strings.Join(unset, " "), 1)
-	boot := "ew_report=" + Quote(compact(reportSource)) + "\new_dump=" + Quote(dump) + "\n" + compact(bootSource)
+	report := compact(reportSource)
+	boot := "ew_report=" + Quote(report) + "\new_dump=" + Quote(dump) + "\n" + compact(bootSource)
 	s := &Scripts{
-		boot: append([]byte(boot), 0),
-		end:  append([]byte(compact(endSource)), 0),
-		keep: "@(" + strings.Join(append(never, bashOwn...), "|") + ")",
+		boot:    append([]byte(boot), 0),
+		endTrap: report + dump,
+		end:     append([]byte(compact(endSource)), 0),
+		keep:    "@(" + strings.Join(append(never, bashOwn...), "|") + ")",
 	}
 	s.args = commandLine(len(boot), `; { builtin eval "$BASH_EXECUTION_STRING"; } 193>&- 194>&-`)
 	s.endArgs = commandLine(len(s.end)-1, "")
@@ -129,12 +132,21 @@ type Load struct {
 	Linger bool     // stay while there are background children
 }
 
+// head begins the EXIT trap.
+func (l Load) head() string {
+	return "ew_token=" + Quote(l.Token) + " ew_slot=" + Quote(l.Slot) + " ew_from=" + Quote(l.From) + " ew_linger=" + flag(l.Linger)
+}
+
+// EndTrap is the text of the EXIT trap of a bash that was told to load l, for a command that has to set it again.
+func (s *Scripts) EndTrap(l Load) string {
+	return "{ ew=$?; " + l.head() + " ew_split= ew_kind=E; " + s.endTrap
+}
+
 // Load encodes a first message.
 func (s *Scripts) Load(l Load) []byte {
-	head := "ew_token=" + Quote(l.Token) + " ew_slot=" + Quote(l.Slot) + " ew_from=" + Quote(l.From) + " ew_linger=" + flag(l.Linger)
 	return message("ew_token=" + Quote(l.Token) + " ew_mark=" + strconv.FormatUint(uint64(l.Mark), 10) +
 		" ew_slot=" + Quote(l.Slot) + " ew_from=" + Quote(l.From) + " ew_keep=" + Quote(s.keep) +
-		" ew_head=" + Quote(head) + " ew_record=" + Quote(l.Record) + " ew_drop=(" + quoteAll(l.Drop) + ")")
+		" ew_head=" + Quote(l.head()) + " ew_record=" + Quote(l.Record) + " ew_drop=(" + quoteAll(l.Drop) + ")")
 }
 
 // Run is the second and third message: how to run, and what.

@@ -86,7 +86,7 @@ if [[ $ew_dir ]]; then
 	esac
 	builtin cd -- "$ew_dir" >/dev/null 2>&1 || ew_failed=$(builtin cd -- "$ew_dir" 2>&1 >/dev/null)
 fi
-OLDPWD=$ew_oldpwd
+if [[ $ew_oldpwd ]]; then OLDPWD=$ew_oldpwd; else builtin unset -v OLDPWD; fi
 
 # What this call's own variables hide is put back into the state afterwards.
 ew_restore=

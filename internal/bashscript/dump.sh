@@ -11,6 +11,7 @@ for ew_n in LC_ALL TMOUT POSIXLY_CORRECT; do
 done
 LC_ALL=C
 builtin export -n LC_ALL "${!ew_@}" ew
+builtin export PWD OLDPWD
 builtin shopt -q extglob && ew_extglob=1 || ew_extglob=
 [[ ! ${ew_trap-} ]] || builtin unset -f trap
 ew_old=

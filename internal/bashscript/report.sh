@@ -6,8 +6,9 @@ POSIXLY_CORRECT=${POSIXLY_CORRECT-ew}; \trap - DEBUG ERR RETURN; \set +aefkmnuvx
 if \export -nf builtin; then ew_builtin=$(\typeset -f builtin); \unset -f builtin; else ew_builtin=; fi >/dev/null 2>&1
 [[ $POSIXLY_CORRECT != ew ]] || \builtin unset -v POSIXLY_CORRECT
 \builtin shopt -u expand_aliases extdebug
-[[ $PWD -ef . ]] || builtin cd -P . >/dev/null 2>&1
-ew_pwd=${PWD//\%/%25} ew_pwd=${ew_pwd//;/%3B} ew_fd=193
+ew_pwd=$PWD ew_fd=193
+[[ $PWD -ef . ]] || { builtin cd -P . >/dev/null 2>&1 && [[ $PWD -ef . ]] && ew_pwd=$PWD; }
+ew_pwd=${ew_pwd//\%/%25} ew_pwd=${ew_pwd//;/%3B}
 { builtin : >&193; } 2>/dev/null || if [[ -p /dev/fd/10 ]]; then ew=? ew_fd=10; else ew=? ew_fd=1; fi
 ew_moved=1
 [[ ! /dev/fd/1 -ef /dev/fd/$ew_fd || ! ( /dev/fd/2 -ef /dev/fd/$ew_fd || /dev/fd/2 -ef /dev/fd/194 ) ]] || ew_moved=

@@ -1,0 +1,223 @@
+package elsewhere
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+)
+
+// ensureState makes the session's first state unless it has one: that of a login bash, captured once. The capture is an
+// ordinary call that reads the login files one by one with its descriptors on /dev/null.
+func (s *Session) ensureState(ctx context.Context) error {
+	if state, _, err := s.current(); err != nil || state.path != "" {
+		return err
+	}
+	select {
+	case <-s.first:
+		defer func() { s.first <- struct{}{} }()
+	case <-ctx.Done():
+		return wrap(ctx.Err(), driver.KindCanceled, "session", s.sb.backend, s.name, "")
+	}
+	if state, _, err := s.current(); err != nil || state.path != "" {
+		return err
+	}
+	return s.capture(ctx)
+}
+
+// renew makes the first state anew where state is gone or cannot be read, and says so.
+func (s *Session) renew(ctx context.Context, state stateRef) error {
+	if s.file != nil && s.sb.stateExists(state.path) {
+		return wrap(fmt.Errorf("the state in %s cannot be read", state.path), driver.KindConfig, "session", s.sb.backend, s.name,
+			fmt.Sprintf("look at the file, or start anew with `elsewhere session rm %s`", s.name))
+	}
+	s.note("the session's earlier state (variables, functions) is gone; it starts anew")
+	return s.capture(ctx)
+}
+
+// loginFiles are what a login bash reads, as bash words.
+func (s *Session) loginFiles() []string {
+	const first = `"$(builtin cd ~ 2>/dev/null; for f in .bash_profile .bash_login .profile; do [[ -r $f ]] && builtin printf '%s' "$PWD/$f" && break; done)"`
+	files := []string{"/etc/profile"}
+	init := s.sb.cfg.Strings("shell_init_files")
+	switch {
+	case len(init) > 0:
+		files = append(files, first)
+		for _, f := range init {
+			if rest, ok := strings.CutPrefix(f, "~/"); ok {
+				files = append(files, "~/"+bashscript.Quote(rest))
+			} else {
+				files = append(files, bashscript.Quote(f))
+			}
+		}
+	case s.sb.cfg.Bool("auto_source_bashrc"):
+		files = append(files, "~/.profile", "~/.bash_profile", "~/.bashrc")
+	default:
+		files = append(files, first)
+	}
+	return files
+}
+
+// capture makes the first state. A file that calls exit keeps what it had set, and those after it are read on top; one that
+// hangs, or that replaces or kills the shell, is left out; each is said once. All of it together is bounded.
+func (s *Session) capture(ctx context.Context) error {
+	limit := s.sb.cfg.Duration("shell_init_timeout")
+	if limit <= 0 {
+		limit = 30 * time.Second
+	}
+	deadline := time.Now().Add(limit)
+	files := s.loginFiles()
+	from, at := stateRef{private: s.file == nil}, 0
+	for {
+		left := time.Until(deadline)
+		if at < len(files) && left < limit/10 {
+			s.note("the login files took longer than shell_init_timeout (" + limit.String() + "): those after " + files[at] + " are left out")
+			at = len(files)
+		}
+		// A file that hangs must leave time for those after it.
+		slice := max(left*2/3, limit/10)
+		c, err := s.captureOnce(ctx, from, files[at:], slice)
+		if err != nil {
+			return err
+		}
+		if c.state.path != "" {
+			if from.path != "" && from.path != c.state.path {
+				s.sb.removeState(from.path)
+			}
+			from = c.state
+		}
+		if c.complete && c.state.path != "" {
+			return s.commit(from, "")
+		}
+		if at >= len(files) {
+			return wrap(errText("no first state could be made: "+c.why), driver.KindUnavailable, "session", s.sb.backend, s.name,
+				"free some space, or see what bash says with `bash --noprofile --norc -c true`")
+		}
+		at += max(c.file, 1)
+		switch {
+		case c.state.path != "":
+			s.note("the login file " + files[at-1] + " ended its shell; what it had set is kept")
+		default:
+			s.note("the login file " + files[at-1] + " is left out: it " + c.why)
+		}
+	}
+}
+
+// captured is what one attempt came to.
+type captured struct {
+	state    stateRef // path "" where none was written
+	complete bool     // it came to its end
+	file     int      // the number of the last file that was begun, from 1
+	why      string
+}
+
+func (s *Session) captureOnce(ctx context.Context, from stateRef, files []string, limit time.Duration) (captured, error) {
+	sh, err := s.sb.startShell(ctx, s)
+	if err != nil {
+		return captured{}, s.sb.wrap(err, "start a bash")
+	}
+	s.mu.Lock()
+	_ = s.loadShell(sh, from)
+	s.mu.Unlock()
+	rctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	if _, err := s.awaitReady(rctx, sh); err != nil {
+		sh.drop()
+		return captured{}, s.sb.wrap(err, "start a bash")
+	}
+	c := newCall(s, s.captureText(sh, files), &RunOptions{Timeout: limit, MaxOutput: 1 << 16})
+	defer c.close()
+	c.sh = sh
+	c.capturing = true
+	c.sendTo("/")
+	c.wait(ctx)
+	c.stopOutput()
+	if err := ctx.Err(); err != nil {
+		return captured{}, wrap(err, driver.KindCanceled, "session", s.sb.backend, s.name, "")
+	}
+	return s.readCapture(ctx, c), nil
+}
+
+func (s *Session) readCapture(ctx context.Context, c *call) captured {
+	var out captured
+	for line := range strings.Lines(string(c.out.Bytes())) {
+		line = strings.TrimSuffix(line, "\n")
+		if n, err := strconv.Atoi(line); err == nil {
+			out.file = n
+		}
+		out.complete = out.complete || line == "end"
+	}
+	switch {
+	case c.cause == TimedOut:
+		out.why = "did not end"
+	case c.cause == Signaled:
+		out.why = "ended the shell with signal " + c.signal
+	default:
+		out.why = "replaced or ended the shell"
+	}
+	if !c.stateSave || c.cause == TimedOut {
+		if c.stateSave {
+			c.sh.release()
+		}
+		return out
+	}
+	sctx, cancel := context.WithTimeout(ctx, saveWait)
+	defer cancel()
+	select {
+	case <-c.sh.saved:
+	case <-sctx.Done():
+	case <-c.sh.exited:
+		c.sh.awaitRest(sctx)
+	}
+	c.sh.release()
+	if c.sh.savedKind == 'S' {
+		out.state = stateRef{path: c.sh.slot, private: c.sh.from.private}
+	} else if c.sh.savedKind == 'U' {
+		out.state = *c.sh.from
+	} else {
+		out.why = "left a state that could not be written"
+	}
+	return out
+}
+
+// undo is bash text that takes back what a login file did to the shell itself.
+const undo = `builtin set +aefkmnuvxCETP +o posix
+builtin shopt -u expand_aliases extdebug nullglob failglob
+builtin trap - DEBUG ERR RETURN
+builtin cd / >/dev/null 2>&1
+`
+
+// finish is bash text that puts the caller's own PATH entries in front, without saying any twice.
+const finish = `IFS=:
+builtin set -f
+for ew_entry in $PATH; do
+case ":$ew:" in *":$ew_entry:"*) ;; *) ew+=:$ew_entry ;; esac
+done
+builtin set +f
+IFS=$' \t\n'
+builtin export PATH="$ew"
+`
+
+// captureText is the bash text that reads the login files: it prints the number of each file and at last "end"; what a file
+// does to the shell itself is undone behind it.
+func (s *Session) captureText(sh *shell, files []string) string {
+	var b strings.Builder
+	b.WriteString("builtin shopt -u expand_aliases\n")
+	if sh.from.path == "" {
+		b.WriteString(s.sb.info.Functions)
+	}
+	rearm := "builtin trap -- " + bashscript.Quote(s.sb.scripts.EndTrap(sh.loading)) + " EXIT\n"
+	for i, file := range files {
+		fmt.Fprintf(&b, "ew=%s\nif [[ -f $ew && -r $ew ]]; then\nbuiltin printf '%%s\\n' %d\nbuiltin . \"$ew\" >/dev/null 2>&1 </dev/null\nfi\n", file, i+1)
+		b.WriteString(undo + rearm)
+	}
+	if first := s.sb.info.PathFirst; first != "" {
+		b.WriteString("ew=" + bashscript.Quote(first) + "\n" + finish)
+	}
+	b.WriteString("builtin unset -v OLDPWD\n" + s.sb.info.ScrubProfile + "\nbuiltin printf 'end\\n'\n")
+	return b.String()
+}

@@ -1,0 +1,304 @@
+package elsewhere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/config"
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
+)
+
+// Sandbox is one running place in which sessions live. It must be closed. It is safe for concurrent use.
+type Sandbox struct {
+	backend string // as it was named
+	task    string
+	home    string // HERMES_HOME, "" where there is none
+	cfg     driver.Config
+	back    driver.Backend
+	drv     driver.Sandbox
+	info    driver.Info
+	scripts *bashscript.Scripts
+	log     *slog.Logger
+	watch   *watchdog
+	lease   *owner.Lease
+	owner   string
+
+	grace     time.Duration // between TERM and KILL
+	ahead     int
+	aheadIdle time.Duration
+	spillDir  string
+	audit     auditor
+
+	goroutines sync.WaitGroup
+
+	mu       sync.Mutex
+	notices  []string
+	drop     []string // state files for the next bash to truncate
+	sessions map[*Session]struct{}
+	closed   bool
+}
+
+// OpenSandbox opens, finds or makes the sandbox of a task. cfg says where and how; nil opts is the configured backend and
+// the task "default". It never falls back to another backend. ctx bounds the opening. Errors are *Error.
+func OpenSandbox(ctx context.Context, cfg *config.Config, opts *SandboxOptions) (*Sandbox, error) {
+	if opts == nil {
+		opts = &SandboxOptions{}
+	}
+	view, back, err := cfg.Named(opts.Backend)
+	if err != nil {
+		return nil, configError(err, "open", opts.Backend)
+	}
+	name := view.Name()
+	if view.EgressEnabled() {
+		return nil, wrap(errText("egress control is not built yet"), driver.KindUnsupported, "open", name, "egress.enabled",
+			"turn egress.enabled off, and cut the network by the backend's own means")
+	}
+	if back.Open == nil {
+		return nil, wrap(fmt.Errorf("the backend %s is not built yet", back.Name), driver.KindUnsupported, "open", name, "",
+			"see `elsewhere backends` for those that are")
+	}
+	sb := newSandbox(view, back, opts)
+	if err := sb.open(ctx, view, opts); err != nil {
+		_ = sb.releaseLease()
+		return nil, sb.wrap(err, "open")
+	}
+	return sb, nil
+}
+
+func newSandbox(view *config.Config, back driver.Backend, opts *SandboxOptions) *Sandbox {
+	sb := &Sandbox{
+		backend: view.Name(), task: opts.Task, home: view.Home(), cfg: view, back: back, log: opts.Logger,
+		grace:     view.Duration("daemon_term_grace_seconds"),
+		ahead:     int(view.Int("spawn_ahead")),
+		aheadIdle: view.Duration("spawn_ahead_idle"),
+		sessions:  map[*Session]struct{}{},
+	}
+	if sb.task == "" {
+		sb.task = DefaultTask
+	}
+	if sb.log == nil {
+		sb.log = slog.New(slog.DiscardHandler)
+	}
+	if opts.SpawnAhead != nil {
+		sb.ahead = *opts.SpawnAhead
+	}
+	if opts.ThrowAway {
+		sb.home = ""
+	}
+	return sb
+}
+
+func (sb *Sandbox) open(ctx context.Context, view *config.Config, opts *SandboxOptions) error {
+	sb.takeLease()
+	sb.openAudit(view)
+	identity, err := owner.Identity(sb.home)
+	if err != nil {
+		sb.say("this run has an identity of its own: " + err.Error())
+		identity = owner.NewID()
+	}
+	machine, _ := os.Hostname()
+	environ := opts.Environ
+	if environ == nil {
+		environ = os.Environ()
+	}
+	sb.drv, err = sb.back.Open(ctx, driver.OpenRequest{
+		Config: view, Task: sb.task, Environ: environ, Dir: view.Dir(), ThrowAway: opts.ThrowAway,
+		Logger: sb.log, Progress: opts.Progress,
+		Identity: driver.Identity{
+			ID: identity, Profile: "default", Machine: machine, UID: strconv.Itoa(os.Getuid()), Home: sb.home, Owner: sb.owner,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	sb.info = sb.drv.Info()
+	sb.notices = append(sb.notices, sb.info.Notices...)
+	sb.scripts = bashscript.NewScripts(sb.info.KeepEnv)
+	if sb.info.Watchdog {
+		sb.watch = &watchdog{sb: sb}
+	}
+	sb.goroutines.Go(sb.clean)
+	return nil
+}
+
+// takeLease takes the lock that proves that this process lives. Where none can be had, the run goes on without: what it
+// leaves after a KILL is then found by nobody but the watchdog.
+func (sb *Sandbox) takeLease() {
+	lease, err := owner.Acquire(sb.home)
+	if err != nil {
+		sb.say("no lease: " + err.Error())
+		sb.owner = owner.NewID()
+		return
+	}
+	sb.lease, sb.owner = lease, lease.ID
+}
+
+func (sb *Sandbox) releaseLease() error {
+	if sb.lease == nil {
+		return nil
+	}
+	return sb.lease.Release()
+}
+
+// say keeps something to say with the first result.
+func (sb *Sandbox) say(notice string) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	sb.notices = append(sb.notices, notice)
+}
+
+func (sb *Sandbox) takeNotices() []string {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	notices := sb.notices
+	sb.notices = nil
+	return notices
+}
+
+// wrap makes a driver's raw error an *Error, with the kind that its backend gives it.
+func (sb *Sandbox) wrap(err error, op string) error {
+	kind := driver.KindUnavailable
+	if sb.back.Classify != nil {
+		if k := sb.back.Classify(err); k != "" {
+			kind = k
+		}
+	}
+	return wrap(err, kind, op, sb.backend, sb.task, "")
+}
+
+// configError makes an error of package config an *Error of its kind.
+func configError(err error, op, backend string) error {
+	kind := driver.KindConfig
+	if own, ok := errors.AsType[*config.Error](err); ok && own.Kind != "" {
+		kind = own.Kind
+	}
+	return wrap(err, kind, op, backend, "", "")
+}
+
+// Backend is the backend's name as it was chosen, Task the task's.
+func (sb *Sandbox) Backend() string { return sb.backend }
+
+// Task is the task that names this sandbox.
+func (sb *Sandbox) Task() string { return sb.task }
+
+// Info says what this place is and what is in force there.
+func (sb *Sandbox) Info() driver.Info { return sb.info }
+
+// Where says where commands really run.
+func (sb *Sandbox) Where() Where {
+	return Where{Host: sb.info.Host, SandboxID: sb.info.SandboxID, User: sb.info.User}
+}
+
+// Driver gives the driver's sandbox, to ask for its optional abilities.
+func (sb *Sandbox) Driver() driver.Sandbox { return sb.drv }
+
+// Open opens a sandbox and a throw-away session in it; closing the session closes the sandbox.
+func Open(ctx context.Context, cfg *config.Config, opts *SandboxOptions) (*Session, error) {
+	sb, err := OpenSandbox(ctx, cfg, opts)
+	if err != nil {
+		return nil, err
+	}
+	s, err := sb.Session(ctx, "")
+	if err != nil {
+		return nil, errors.Join(err, sb.Close(ctx))
+	}
+	s.closeAll = true
+	return s, nil
+}
+
+// Session opens a session: with a name the user's own of that name, which lives on disk until it is removed or expires;
+// with "" a throw-away one. Any string is a name. Each call of Session needs a Close. The first state is made by the
+// first call.
+func (sb *Sandbox) Session(ctx context.Context, name string) (*Session, error) {
+	s := &Session{
+		sb: sb, name: name, first: make(chan struct{}, 1), cwd: sb.info.Dir,
+		saving: map[*shell]struct{}{}, loading: map[string]int{},
+	}
+	s.first <- struct{}{}
+	if name != "" {
+		if err := s.openNamed(); err != nil {
+			return nil, err
+		}
+	} else {
+		s.id, s.mark = bashscript.NewID(), bashscript.NewSessionMark()
+		if err := sb.watch.addSession(ctx, s); err != nil {
+			return nil, sb.wrap(err, "start the watchdog")
+		}
+	}
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.closed {
+		return nil, wrap(errText("the sandbox is closed"), driver.KindConfig, "session", sb.backend, sb.task, "open it again")
+	}
+	sb.sessions[s] = struct{}{}
+	return s, nil
+}
+
+func (sb *Sandbox) sessionClosed(s *Session) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	delete(sb.sessions, s)
+}
+
+// Close closes what sessions are open and gives the sandbox up: kept, stopped or removed as its settings say. It waits, until
+// ctx is done, for the end of what throw-away sessions left running; that end goes on behind it. A second Close does
+// nothing.
+func (sb *Sandbox) Close(ctx context.Context) error {
+	sb.mu.Lock()
+	closed := sb.closed
+	sb.closed = true
+	open := make([]*Session, 0, len(sb.sessions))
+	for s := range sb.sessions {
+		open = append(open, s)
+	}
+	sb.mu.Unlock()
+	if closed {
+		return nil
+	}
+	var errs []error
+	for _, s := range open {
+		s.closeAll = false
+		errs = append(errs, s.Close(ctx))
+	}
+	sb.watch.close(ctx)
+	errs = append(errs, sb.wrapClose(sb.drv.Close(ctx)), sb.releaseLease(), sb.audit.Close())
+	sb.awaitGoroutines(ctx)
+	return errors.Join(errs...)
+}
+
+func (sb *Sandbox) wrapClose(err error) error {
+	if err == nil {
+		return nil
+	}
+	return sb.wrap(err, "close")
+}
+
+// awaitGoroutines waits for what runs behind this sandbox, until ctx is done.
+func (sb *Sandbox) awaitGoroutines(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		sb.goroutines.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// outputDir is where the output goes that results leave out: HERMES_HOME/elsewhere/output, or "" for none.
+func outputDir(home string) string {
+	if home == "" {
+		return ""
+	}
+	return filepath.Join(home, "elsewhere", "output")
+}
