@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -152,10 +153,14 @@ var logLevels = map[string]slog.Level{
 // printJSON prints v as one line; schema 1 of every command but run is documented in docs/cli.md.
 func (a *app) printJSON(v any) error { return a.written(resultjson.Encode(a.out, v)) }
 
-// written turns a failure to write standard output into one that says so.
+// written turns a failure to write standard output into one that says so; nobody has to be told that the reader of a pipe
+// left.
 func (a *app) written(err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, syscall.EPIPE):
+		return exitStatus(128 + int(syscall.SIGPIPE))
 	}
 	return ownError("write standard output", "make room or choose another file", "%w", unwrapPath(err))
 }

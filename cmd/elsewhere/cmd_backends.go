@@ -122,4 +122,3 @@ func why(err error) *string {
 	text := oneLine(err.Error())
 	return &text
 }
-

@@ -286,7 +286,7 @@ func (a *app) printReport(r *report, asJSON bool) error {
 			if c.Hint != nil {
 				detail += "; " + *c.Hint
 			}
-			out.row("  "+string(c.State), c.Name, detail)
+			out.row(string(c.State), c.Name, detail)
 		}
 	}
 	out.line("settings")
@@ -300,7 +300,7 @@ func (a *app) printReport(r *report, asJSON bool) error {
 		out.line(head + ": " + b.Summary)
 		print(b.Checks)
 		for _, f := range b.Features {
-			out.row("  "+string(f.State), f.Name, f.Detail)
+			out.row(string(f.State), f.Name, f.Detail)
 		}
 	}
 	return a.written(out.print())

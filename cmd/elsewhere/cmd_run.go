@@ -92,14 +92,19 @@ func (a *app) run(cmd *cobra.Command, o *runFlags, args []string) error {
 		// Where both go to one place anyway, the true order is worth more than the two ways there.
 		opts.Split = !sameFile(a.out, a.err)
 	}
+	if o.stdin {
+		opts.Stdin = releasable(a.in)
+	}
 	res, err := a.oneCall(ctx, cfg, o, text, opts)
 	if o.json {
-		where := resultjson.Target{Backend: cfg.Backend(), Task: o.task, Session: o.session, Split: o.split}
+		where := resultjson.Target{Backend: cfg.Name(), Task: o.task, Session: o.session, Split: o.split}
 		_ = resultjson.New(res, err, where).Encode(stdout)
-	} else {
+	}
+	write := errors.Join(stdout.err, stderr.err)
+	if !o.json && write == nil {
 		a.comment(o, opts.Timeout, res, err, in.signal())
 	}
-	return exitStatus(a.exitCode(res, err, in.signal(), errors.Join(stdout.err, stderr.err)))
+	return a.exitCode(res, err, in.signal(), write)
 }
 
 // call turns the command line of run into a call.
@@ -134,9 +139,6 @@ func (a *app) call(o *runFlags, args []string) (text string, opts *elsewhere.Run
 	}
 	if opts.Env, err = parseEnv(o.env, os.LookupEnv); err != nil {
 		return "", nil, err
-	}
-	if o.stdin {
-		opts.Stdin = a.in
 	}
 	text, err = a.commandText(o, args)
 	return text, opts, err
@@ -203,6 +205,9 @@ func (a *app) oneCall(ctx context.Context, cfg *config.Config, o *runFlags, text
 	}
 	defer a.closing("session", session.Close)
 	res, err := session.Run(ctx, text, opts)
+	if input, ok := opts.Stdin.(io.Closer); ok {
+		_ = input.Close()
+	}
 	if res != nil && o.session != "" {
 		// The next process reads this state, so it has to be there before we say that it is.
 		if ferr := session.Flush(context.WithoutCancel(ctx)); ferr != nil {
@@ -247,21 +252,18 @@ func (a *app) comment(o *runFlags, limit time.Duration, res *elsewhere.Result, e
 }
 
 // exitCode decides between the command's code and elsewhere's own.
-func (a *app) exitCode(res *elsewhere.Result, err error, sig syscall.Signal, write error) int {
+func (a *app) exitCode(res *elsewhere.Result, err error, sig syscall.Signal, write error) error {
 	switch {
 	case sig != 0 && sig != syscall.SIGINT:
-		return 128 + int(sig)
-	case errors.Is(write, syscall.EPIPE):
-		return 128 + int(syscall.SIGPIPE)
+		return exitStatus(128 + int(sig))
 	case write != nil:
-		complain(a.err, a.written(write))
-		return exitOwn
+		return a.written(write)
 	case err != nil && sig != 0:
-		return 128 + int(sig)
+		return exitStatus(128 + int(sig))
 	case err != nil || res.ExitCode < 0:
-		return exitOwn
+		return exitStatus(exitOwn)
 	}
-	return res.ExitCode
+	return exitStatus(res.ExitCode)
 }
 
 // sink is one of our own streams. It keeps the first failure to write, after which the call is ended.
@@ -281,6 +283,17 @@ func (s *sink) Write(p []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// releasable is r until it is closed: a read of a terminal cannot be broken off, and nothing should wait for one when the
+// command has ended.
+func releasable(r io.Reader) io.ReadCloser {
+	to, from := io.Pipe()
+	go func() {
+		_, err := io.Copy(from, r)
+		_ = from.CloseWithError(err)
+	}()
+	return to
 }
 
 func sameFile(a, b *os.File) bool {

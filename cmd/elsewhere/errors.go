@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/elsewhere-sh/elsewhere"
+	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/resultjson"
 )
@@ -32,8 +33,8 @@ func (b *badFlag) Unwrap() error { return b.err }
 
 // report says once why a command failed: one line on standard error, or with --json one object on standard output.
 func (a *app) report(cmd *cobra.Command, err error, asJSON bool) {
-	var own *elsewhere.Error
-	if !errors.As(err, &own) { // cobra's own, or nothing that anybody foresaw
+	_, own := errors.AsType[*elsewhere.Error](err)
+	if _, setting := errors.AsType[*config.Error](err); !own && !setting { // cobra's own
 		err = ownError("command line", "see: "+cmd.CommandPath()+" --help", "%w", err)
 	}
 	if !asJSON {

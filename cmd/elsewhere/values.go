@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/elsewhere-sh/elsewhere/config"
 )
 
 var (
@@ -41,8 +43,8 @@ func parseEnv(entries []string, lookup func(string) (string, bool)) (map[string]
 
 // parseTimeout reads the value of --timeout.
 func parseTimeout(text string) (time.Duration, error) {
-	d, err := parseSeconds(text)
-	if err != nil || d <= 0 {
+	d, err := config.ParseDuration(text)
+	if err != nil || d == 0 {
 		return 0, ownError("--timeout", "give seconds or a duration such as 90, 90s or 2m, or leave it out for none",
 			"%q is no time above zero", text)
 	}
@@ -51,9 +53,9 @@ func parseTimeout(text string) (time.Duration, error) {
 
 // parseMaxOutput reads the value of --max-output; 0 keeps nothing.
 func parseMaxOutput(text string) (int64, error) {
-	n, err := parseBytes(text)
+	n, err := config.ParseBytes(text)
 	switch {
-	case err != nil || n < 0:
+	case err != nil:
 		return 0, ownError("--max-output", "give bytes, or a number with a unit such as 64k or 8MiB", "%q is no size", text)
 	case n == 0:
 		return -1, nil
