@@ -39,8 +39,8 @@ func Backend() driver.Backend {
 		Settings: Settings,
 		Open:     start.open,
 		Type:     (*sandbox)(nil),
-		Available: func(_ context.Context, req driver.OpenRequest) error {
-			_, err := findBash(newVariables(req.Environ), req.Config.String("git_bash_path"))
+		Available: func(ctx context.Context, req driver.OpenRequest) error {
+			_, err := findBash(ctx, newEnvironment(req.Environ, foldNames), req.Config.String("git_bash_path"))
 			return err
 		},
 		Classify: classify,
