@@ -210,9 +210,12 @@ func (a *app) oneCall(ctx context.Context, cfg *config.Config, o *runFlags, text
 	}
 	if res != nil && o.session != "" {
 		// The next process reads this state, so it has to be there before we say that it is.
+		why := ""
 		if ferr := session.Flush(context.WithoutCancel(ctx)); ferr != nil {
-			res.StateSaved = false
-			res.Notices = append(res.Notices, fmt.Sprintf("the state of session %s was not saved: %v", o.session, ferr))
+			res.StateSaved, why = false, ": "+ferr.Error()
+		}
+		if !res.StateSaved && res.Cause != elsewhere.Directory {
+			res.Notices = append(res.Notices, fmt.Sprintf("session %s is as it was before this command%s", o.session, why))
 		}
 	}
 	return res, err
@@ -241,9 +244,6 @@ func (a *app) comment(o *runFlags, limit time.Duration, res *elsewhere.Result, e
 		}
 		for _, s := range res.Survivors {
 			notice(a.err, fmt.Sprintf("could not end process %d (%s)", s.PID, s.Command))
-		}
-		if o.session != "" && !res.StateSaved && err == nil {
-			notice(a.err, "the session's state is as it was before this command")
 		}
 	}
 	if err != nil && sig == 0 {

@@ -20,8 +20,10 @@ func TestMain(m *testing.M) {
 // ~/.hermes there. Beside testscript's own commands there are:
 //
 //	status N CMD ARGS...   CMD has to end with exit code N
-//	same A B               A and B are equal texts
 //	nul FILE               write a FILE with a NUL byte in it
+//	oneline                the last command said nothing but one failure on standard error, with its next step
+//
+// $ELSEWHERE is the program. [root] tells who runs the tests, [mounts] whether they may mount a file system.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -30,12 +32,19 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			home := filepath.Join(env.WorkDir, "home")
 			env.Setenv("HOME", home)
-			env.Setenv("USER", os.Getenv("USER"))
+			bin, err := exec.LookPath("elsewhere")
+			if err != nil {
+				return err
+			}
+			env.Setenv("ELSEWHERE", bin)
 			return os.MkdirAll(home, 0o700)
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "root" {
+			switch cond {
+			case "root":
 				return os.Geteuid() == 0, nil
+			case "mounts": // file systems can be mounted, in a namespace of their own
+				return exec.Command("unshare", "-m", "true").Run() == nil, nil
 			}
 			return false, errors.New("no such condition: " + cond)
 		},
@@ -55,15 +64,9 @@ func TestScripts(t *testing.T) {
 					ts.Fatalf("exit code %d, want %s", got, args[0])
 				}
 			},
-			"same": func(ts *testscript.TestScript, neg bool, args []string) {
-				if len(args) != 2 || (args[0] == args[1]) == neg {
-					ts.Fatalf("same: %q", args)
-				}
-			},
 			"nul": func(ts *testscript.TestScript, neg bool, args []string) {
 				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte("echo a\x00b\n"), 0o600))
 			},
-			// error FILE: the file (stdout or stderr) is one line that begins as elsewhere's failures do and has a next step.
 			"oneline": func(ts *testscript.TestScript, neg bool, args []string) {
 				text := ts.ReadFile("stderr")
 				if !regexp.MustCompile(`\A(elsewhere: notice: [^\n]+\n)*elsewhere: [^\n]+; [^\n]+\n\z`).MatchString(text) {
