@@ -11,7 +11,6 @@ require (
 
 require (
 	github.com/creack/pty v1.1.24
-	github.com/google/renameio/v2 v2.0.2
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/spf13/cobra v1.10.2
 	golang.org/x/sys v0.49.0
