@@ -84,11 +84,11 @@ func wantsJSON(cmd *cobra.Command, args []string, cut bool) bool {
 // complain prints a failure on one line that ends with the next step.
 func complain(w io.Writer, err error) {
 	e := resultjson.NewError(err)
-	line := e.Message
+	line := oneLine(e.Message)
 	if e.Hint != nil {
-		line = strings.TrimRight(line, ".;") + "; " + *e.Hint
+		line = strings.TrimRight(line, ".;") + "; " + oneLine(*e.Hint)
 	}
-	fmt.Fprintf(w, "elsewhere: %s\n", oneLine(line))
+	fmt.Fprintf(w, "elsewhere: %s\n", line)
 }
 
 // notice prints something that is no failure.
