@@ -54,9 +54,12 @@ An ability that is not listed is done through a bash where that is possible. "el
 			if err != nil {
 				return err
 			}
-			ctx, _, stop := interruptible(cmd.Context())
+			ctx, in, stop := interruptible(cmd.Context())
 			defer stop()
 			rows := a.askBackends(ctx, cfg)
+			if sig := in.signal(); sig != 0 {
+				return exitStatus(128 + int(sig))
+			}
 			if asJSON {
 				return a.printJSON(struct {
 					Schema   int          `json:"schema"`

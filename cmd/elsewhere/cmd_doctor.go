@@ -84,9 +84,12 @@ and cannot run a command. Warnings do not count.`,
 			if err := t.check(); err != nil {
 				return err
 			}
-			ctx, _, stop := interruptible(cmd.Context())
+			ctx, in, stop := interruptible(cmd.Context())
 			defer stop()
 			r := a.examine(ctx, t)
+			if sig := in.signal(); sig != 0 {
+				return exitStatus(128 + int(sig))
+			}
 			if err := a.printReport(r, asJSON); err != nil {
 				return err
 			}

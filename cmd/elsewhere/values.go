@@ -6,17 +6,15 @@ import (
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/config"
+	"github.com/elsewhere-sh/elsewhere/internal/safename"
 )
 
-var (
-	nameForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
-	variableForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-)
+var variableForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // checkName refuses names of tasks and sessions that are not fit for a command line. The library takes any string; here
 // a name that needs quoting, or looks like a path or a flag, is more likely a mistake.
 func checkName(what, name string) error {
-	if nameForm.MatchString(name) {
+	if safename.Plain(name) {
 		return nil
 	}
 	return ownError(what, "use letters, digits, and . _ - after the first (63 at most)", "%q is no name", name)
