@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/elsewhere-sh/elsewhere"
+	"github.com/elsewhere-sh/elsewhere/backend/all"
+	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/internal/resultjson"
 )
 
@@ -27,12 +30,23 @@ next. It is yours until you remove it or do not use it for terminal.session_expi
 
 // sessionRow is a session as JSON.
 type sessionRow struct {
-	Name    string    `json:"name"`
-	Backend string    `json:"backend"`
-	Task    string    `json:"task"`
-	Cwd     string    `json:"cwd"`
-	Created time.Time `json:"created"`
-	Used    time.Time `json:"used"`
+	Name    string     `json:"name"`
+	Backend string     `json:"backend"`
+	Task    string     `json:"task"`
+	Cwd     string     `json:"cwd"`
+	Created *time.Time `json:"created"`
+	Used    *time.Time `json:"used"`
+	Problem *string    `json:"problem"` // why it cannot be used
+}
+
+func newSessionRow(s elsewhere.SessionInfo) sessionRow {
+	row := sessionRow{Name: s.Name, Backend: s.Backend, Task: s.Task, Cwd: s.Cwd}
+	if s.Err != nil {
+		row.Problem = why(s.Err)
+		return row
+	}
+	row.Created, row.Used = &s.Created, &s.Used
+	return row
 }
 
 // selected lists the sessions that --backend and --task choose; without them all.
@@ -44,12 +58,12 @@ func (a *app) selected(t *target) ([]elsewhere.SessionInfo, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	all, err := elsewhere.Sessions(home)
+	sessions, err := elsewhere.Sessions(home)
 	if err != nil {
 		return nil, "", err
 	}
 	var found []elsewhere.SessionInfo
-	for _, s := range all {
+	for _, s := range sessions {
 		if (t.backend == "" || s.Backend == t.backend) && (!t.given("task") || s.Task == t.task) {
 			found = append(found, s)
 		}
@@ -76,18 +90,24 @@ func (a *app) cmdSessionLs() *cobra.Command {
 			if asJSON {
 				rows := []sessionRow{}
 				for _, s := range found {
-					rows = append(rows, sessionRow{s.Name, s.Backend, s.Task, s.Cwd, s.Created, s.Used})
+					rows = append(rows, newSessionRow(s))
 				}
 				return a.printJSON(struct {
 					Schema   int          `json:"schema"`
 					Sessions []sessionRow `json:"sessions"`
 				}{resultjson.Schema, rows})
 			}
+			var corrupt []string
 			tab := newTable(a.out, "SESSION", "BACKEND", "TASK", "DIRECTORY", "LAST USED")
 			for _, s := range found {
+				if s.Err != nil {
+					tab.row(s.Name, s.Backend, s.Task, "", "")
+					corrupt = append(corrupt, s.Err.Error())
+					continue
+				}
 				tab.row(s.Name, s.Backend, s.Task, s.Cwd, s.Used.Local().Format(time.DateTime))
 			}
-			return a.written(tab.print())
+			return a.noted(tab.print(), corrupt)
 		},
 	}
 	t.addBackend(cmd)
@@ -146,10 +166,7 @@ func (a *app) removeSessions(cmd *cobra.Command, t *target, names []string, asJS
 	removed := []string{}
 	var errs []error
 	for _, s := range found {
-		if err := elsewhere.RemoveSession(cmd.Context(), home, s.Backend, s.Task, s.Name); err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				err = ownError("session rm", "`elsewhere session ls` lists them", "there is no session %s on %s in task %s", s.Name, s.Backend, s.Task)
-			}
+		if err := a.removeSession(cmd.Context(), home, s); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -182,6 +199,37 @@ func (a *app) removeSessions(cmd *cobra.Command, t *target, names []string, asJS
 		return exitStatus(exitOwn)
 	}
 	return nil
+}
+
+// removeSession removes one session. Where its sandbox cannot be opened, because the host or the entry of
+// terminal.backends is gone, it is forgotten all the same: it must not stay for ever.
+func (a *app) removeSession(ctx context.Context, home string, s elsewhere.SessionInfo) error {
+	sandbox, err := a.sandboxOf(ctx, s)
+	if err != nil {
+		if ferr := elsewhere.ForgetSession(home, s.Backend, s.Task, s.Name); ferr != nil {
+			return missing(ferr, s)
+		}
+		notice(a.err, fmt.Sprintf("%s is forgotten here, but its state could not be removed there: %v", s.Name, err))
+		return nil
+	}
+	defer a.closing("sandbox", sandbox.Close)
+	return missing(sandbox.RemoveSession(ctx, s.Name), s)
+}
+
+func (a *app) sandboxOf(ctx context.Context, s elsewhere.SessionInfo) (*elsewhere.Sandbox, error) {
+	cfg, err := config.Load(config.Options{Backends: all.Backends(), Flags: map[string]string{"backend": s.Backend}})
+	if err != nil {
+		return nil, err
+	}
+	return a.open(ctx, cfg, target{task: s.Task}, false)
+}
+
+// missing says of a session that is not there where it was looked for.
+func missing(err error, s elsewhere.SessionInfo) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return ownError("session rm", "`elsewhere session ls` lists them", "there is no session %s on %s in task %s", s.Name, s.Backend, s.Task)
+	}
+	return err
 }
 
 // named are the sessions that the names stand for: on one backend, in one task.
@@ -219,9 +267,9 @@ func (a *app) completeSessions(cmd *cobra.Command, _ []string, _ string) ([]stri
 	if err != nil {
 		return nil, nothingElse
 	}
-	all, _ := elsewhere.Sessions(cfg.Home())
+	sessions, _ := elsewhere.Sessions(cfg.Home())
 	var names []string
-	for _, s := range all {
+	for _, s := range sessions {
 		names = append(names, s.Name)
 	}
 	return names, nothingElse
