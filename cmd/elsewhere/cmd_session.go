@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,26 +51,48 @@ func newSessionRow(s elsewhere.SessionInfo) sessionRow {
 	return row
 }
 
-// selected lists the sessions that --backend and --task choose; without them all.
-func (a *app) selected(t *target) ([]elsewhere.SessionInfo, string, error) {
+// chosen is which sessions -b and --task choose.
+type chosen struct {
+	home     string
+	backend  string // terminal.backend unless -b says otherwise
+	sessions []elsewhere.SessionInfo
+}
+
+// choose lists the sessions that -b and --task choose; without them all. -b may also name a backend that the settings do
+// not know any more, as long as there are sessions of it.
+func (a *app) choose(t *target) (*chosen, error) {
 	if err := t.check(); err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	home, err := a.sessionHome(t)
+	cfg, err := a.load(&target{flags: t.flags})
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	sessions, err := elsewhere.Sessions(home)
+	c := &chosen{home: cfg.Home(), backend: cfg.Name()}
+	if c.home == "" {
+		return nil, ownError("session", "set HOME or HERMES_HOME", "there is no HERMES_HOME that could hold sessions")
+	}
+	sessions, err := elsewhere.Sessions(c.home)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	var found []elsewhere.SessionInfo
-	for _, s := range sessions {
-		if (t.backend == "" || s.Backend == t.backend) && (!t.given("task") || s.Task == t.task) {
-			found = append(found, s)
+	if t.backend != "" {
+		view, _, err := cfg.Named(t.backend)
+		switch {
+		case err == nil:
+			c.backend = view.Name()
+		case slices.ContainsFunc(sessions, func(s elsewhere.SessionInfo) bool { return s.Backend == t.backend }):
+			c.backend = t.backend
+		default:
+			return nil, err
 		}
 	}
-	return found, home, nil
+	for _, s := range sessions {
+		if (t.backend == "" || s.Backend == c.backend) && (!t.given("task") || s.Task == t.task) {
+			c.sessions = append(c.sessions, s)
+		}
+	}
+	return c, nil
 }
 
 func (a *app) cmdSessionLs() *cobra.Command {
@@ -83,13 +107,13 @@ func (a *app) cmdSessionLs() *cobra.Command {
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			found, _, err := a.selected(&t)
+			c, err := a.choose(&t)
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				rows := []sessionRow{}
-				for _, s := range found {
+				for _, s := range c.sessions {
 					rows = append(rows, newSessionRow(s))
 				}
 				return a.printJSON(struct {
@@ -99,7 +123,7 @@ func (a *app) cmdSessionLs() *cobra.Command {
 			}
 			var corrupt []string
 			tab := newTable(a.out, "SESSION", "BACKEND", "TASK", "DIRECTORY", "LAST USED")
-			for _, s := range found {
+			for _, s := range c.sessions {
 				if s.Err != nil {
 					tab.row(s.Name, s.Backend, s.Task, "", "")
 					corrupt = append(corrupt, s.Err.Error())
@@ -154,19 +178,21 @@ func (a *app) removeSessions(cmd *cobra.Command, t *target, names []string, asJS
 			return err
 		}
 	}
-	found, home, err := a.selected(t)
+	c, err := a.choose(t)
 	if err != nil {
 		return err
 	}
+	found := c.sessions
 	if len(names) > 0 {
-		if found, err = a.named(t, names); err != nil {
-			return err
+		found = nil
+		for _, name := range names {
+			found = append(found, elsewhere.SessionInfo{Backend: c.backend, Task: cmp.Or(t.task, elsewhere.DefaultTask), Name: name})
 		}
 	}
 	removed := []string{}
 	var errs []error
 	for _, s := range found {
-		if err := a.removeSession(cmd.Context(), home, s); err != nil {
+		if err := a.removeSession(cmd.Context(), c.home, s); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -230,35 +256,6 @@ func missing(err error, s elsewhere.SessionInfo) error {
 		return ownError("session rm", "`elsewhere session ls` lists them", "there is no session %s on %s in task %s", s.Name, s.Backend, s.Task)
 	}
 	return err
-}
-
-// named are the sessions that the names stand for: on one backend, in one task.
-func (a *app) named(t *target, names []string) ([]elsewhere.SessionInfo, error) {
-	cfg, err := a.load(t)
-	if err != nil {
-		return nil, err
-	}
-	task := t.task
-	if task == "" {
-		task = elsewhere.DefaultTask
-	}
-	var found []elsewhere.SessionInfo
-	for _, name := range names {
-		found = append(found, elsewhere.SessionInfo{Backend: cfg.Name(), Task: task, Name: name})
-	}
-	return found, nil
-}
-
-// sessionHome is HERMES_HOME, where sessions are.
-func (a *app) sessionHome(t *target) (string, error) {
-	cfg, err := a.load(t)
-	if err != nil {
-		return "", err
-	}
-	if cfg.Home() == "" {
-		return "", ownError("session", "set HOME or HERMES_HOME", "there is no HERMES_HOME that could hold sessions")
-	}
-	return cfg.Home(), nil
 }
 
 // completeSessions offers the named sessions.
