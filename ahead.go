@@ -92,7 +92,7 @@ func (s *Session) loadShell(sh *shell, state stateRef) error {
 		select {
 		case <-sh.ready:
 			sh.noteReady(true)
-			s.sb.watch.named(sh.mark, sh.id, atoi(sh.readyReport.Fields[0]))
+			sh.noteGroup()
 		case <-sh.exited:
 			sh.noteReady(false)
 		}

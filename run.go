@@ -36,6 +36,10 @@ func (s *Session) Run(ctx context.Context, command string, opts *RunOptions) (*R
 	if err := checkCall(command, opts); err != nil {
 		return nil, wrap(err, driver.KindConfig, "run", s.sb.backend, s.sb.task, "")
 	}
+	if !s.begin() {
+		return nil, wrap(errText("the session is closed"), driver.KindConfig, "run", s.sb.backend, s.name, "open it again")
+	}
+	defer s.calls.Done()
 	c := newCall(s, command, opts)
 	defer c.close()
 	for {
@@ -92,10 +96,8 @@ func (e errText) Error() string { return string(e) }
 // prepare gets a shell that is ready and has loaded the session's current state.
 func (c *call) prepare(ctx context.Context) error {
 	c.tries++
+	c.cause, c.code, c.signal, c.lost = "", -1, "", nil
 	s := c.s
-	if s.isClosed() {
-		return wrap(errText("the session is closed"), driver.KindConfig, "run", s.sb.backend, s.name, "open it again")
-	}
 	if p, ok := s.sb.drv.(driver.Preparer); ok {
 		notices, err := p.Prepare(ctx)
 		if err != nil {
@@ -226,9 +228,13 @@ func (c *call) sendTo(cwd string) {
 	c.started = time.Now()
 	c.s.sb.goroutines.Go(func() {
 		in := sh.proc.Stdin()
-		err := sh.write(message)
-		if err == nil && c.opts.Stdin != nil {
-			pump(in, c.opts.Stdin)
+		if sh.write(message) == nil && c.opts.Stdin != nil {
+			// Not before it began: a shell that never does must leave the caller's stdin to the next one.
+			select {
+			case <-sh.begun:
+				pump(in, c.opts.Stdin)
+			case <-sh.exited:
+			}
 		}
 		_ = in.Close()
 	})
@@ -268,6 +274,8 @@ func (c *call) wait(ctx context.Context) {
 		} else {
 			c.endTree(Interrupted)
 		}
+	case <-c.s.done:
+		c.endTree(Interrupted)
 	case <-c.failed:
 		c.notices = append(c.notices, "the command was ended because its output could not be passed on: "+c.failure.Error())
 		c.endTree(Interrupted)

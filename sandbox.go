@@ -129,7 +129,7 @@ func (sb *Sandbox) open(ctx context.Context, view *config.Config, opts *SandboxO
 	sb.notices = append(sb.notices, sb.info.Notices...)
 	sb.scripts = bashscript.NewScripts(sb.info.KeepEnv)
 	if sb.info.Watchdog {
-		sb.watch = &watchdog{sb: sb}
+		sb.watch = newWatchdog(sb)
 	}
 	sb.goroutines.Go(sb.clean)
 	return nil
@@ -226,7 +226,7 @@ func Open(ctx context.Context, cfg *config.Config, opts *SandboxOptions) (*Sessi
 func (sb *Sandbox) Session(ctx context.Context, name string) (*Session, error) {
 	s := &Session{
 		sb: sb, name: name, first: make(chan struct{}, 1), cwd: sb.info.Dir,
-		saving: map[*shell]struct{}{}, loading: map[string]int{},
+		saving: map[*shell]struct{}{}, loading: map[string]int{}, shells: map[*shell]struct{}{}, done: make(chan struct{}),
 	}
 	s.first <- struct{}{}
 	if name != "" {
@@ -290,8 +290,10 @@ func (sb *Sandbox) wrapClose(err error) error {
 	return sb.wrap(err, "close")
 }
 
-// awaitGoroutines waits for what runs behind this sandbox, until ctx is done.
+// awaitGoroutines waits for what runs behind this sandbox, until ctx is done and not for ever.
 func (sb *Sandbox) awaitGoroutines(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, sb.grace+10*time.Second)
+	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		sb.goroutines.Wait()

@@ -60,7 +60,7 @@ func (sb *Sandbox) startShell(ctx context.Context, session *Session) (*shell, er
 		ready: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), saved: make(chan struct{}),
 		eof: make(chan struct{}), exited: make(chan struct{}), errEnd: make(chan struct{}), idleSince: time.Now(),
 	}
-	if err := sb.watch.add(ctx, sh.mark, sh.id); err != nil {
+	if err := sb.watch.add(ctx, sh.mark, sh.id, 0); err != nil {
 		return nil, err
 	}
 	args, fromFile := sb.bootArgs()
@@ -77,6 +77,7 @@ func (sb *Sandbox) startShell(ctx context.Context, session *Session) (*shell, er
 	sh.proc = proc
 	sb.goroutines.Go(sh.readStreams)
 	sb.goroutines.Go(sh.awaitExit)
+	session.own(sh)
 	if !fromFile {
 		// An error shows as a bash that is never ready, with more to say.
 		_ = sh.write(sb.scripts.Boot())
@@ -157,19 +158,23 @@ func (sh *shell) drop() {
 // release says that this bash's call is over: nobody has to end it any more.
 func (sh *shell) release() {
 	sh.mu.Lock()
-	done := sh.released
-	sh.released = true
-	sh.mu.Unlock()
-	if !done {
+	defer sh.mu.Unlock()
+	if !sh.released {
+		sh.released = true
 		sh.sb.watch.remove(sh.mark)
 	}
 }
 
-func (sh *shell) closeStreams() {
-	_ = sh.proc.Stdin().Close()
-	_ = sh.proc.Stdout().Close()
-	_ = sh.proc.Stderr().Close()
+// noteGroup tells the watchdog the bash's process group, beside the marks.
+func (sh *shell) noteGroup() {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if !sh.released {
+		_ = sh.sb.watch.add(context.Background(), sh.mark, sh.id, atoi(sh.readyReport.Fields[0]))
+	}
 }
+
+func (sh *shell) closeStreams() { closeStreams(sh.proc) }
 
 // exitedNow tells whether the bash itself ended.
 func (sh *shell) exitedNow() bool {
