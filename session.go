@@ -155,7 +155,6 @@ func (s *Session) awaitSave(sh *shell) {
 		case <-ctx.Done():
 		}
 		s.finishSave(sh)
-		sh.release()
 		s.refill()
 	})
 }
@@ -168,6 +167,8 @@ func (s *Session) finishSave(sh *shell) {
 		s.saveErr = err
 		s.note("call " + sh.id + ": " + err.Error() + "; the session is as it was before that call")
 	}
+	// Before anybody who waited for the state goes on: Close lets the watchdog end what is not released.
+	sh.release()
 }
 
 func (s *Session) switchTo(sh *shell) error {
