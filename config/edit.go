@@ -17,14 +17,11 @@ func apply(shown string, old []byte, e *edit) ([]byte, error) {
 	}
 	// The wanted tree is made from a second parse, since was is still needed for its positions.
 	want, _ := parseNodes(old)
-	if want == nil {
-		want = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-	}
-	if key := setNode(want, e); key != nil {
+	if key := setNode(root(want), e); key != nil {
 		return nil, lineError(shown, key.Line, key.Value+" holds something that is no map of its own")
 	}
-	if text, ok := splice(old, was, e); ok {
-		if got, err := parseNodes(text); err == nil && sameTree(got, want) {
+	for _, text := range splices(old, root(was), e) {
+		if got, err := parseNodes(text); err == nil && sameTree(root(got), root(want)) {
 			return text, nil
 		}
 	}
@@ -32,23 +29,29 @@ func apply(shown string, old []byte, e *edit) ([]byte, error) {
 	if err != nil {
 		return nil, fileError(shown, "the file cannot be written anew", "edit it by hand", err)
 	}
-	if got, err := parseNodes(text); err != nil || !sameTree(got, want) {
+	if got, err := parseNodes(text); err != nil || !sameTree(root(got), root(want)) {
 		return nil, fileError(shown, "the file is too unusual to be edited by a program", "edit it by hand", err)
 	}
 	return text, nil
 }
 
-// parseNodes gives the top-level node, or nil where the text holds nothing.
+// parseNodes gives the document, which holds a map also where the text holds nothing.
 func parseNodes(text []byte) (*yaml.Node, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		return nil, err
 	}
-	if len(doc.Content) == 0 || isNull(doc.Content[0]) {
-		return nil, nil
+	if len(doc.Content) == 0 {
+		doc = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Tag: "!!null"}}}
 	}
-	return doc.Content[0], nil
+	if top := doc.Content[0]; isNull(top) {
+		top.Kind, top.Tag, top.Value = yaml.MappingNode, "!!map", ""
+	}
+	return &doc, nil
 }
+
+// root is a document's top-level map.
+func root(doc *yaml.Node) *yaml.Node { return doc.Content[0] }
 
 // find gives the key and value nodes of a map's key.
 func find(node *yaml.Node, name string) (key, val *yaml.Node) {
@@ -137,32 +140,32 @@ func sameTree(a, b *yaml.Node) bool {
 	return true
 }
 
-// splice changes the text at one place. ok is false where the place is not simple.
-func splice(old []byte, root *yaml.Node, e *edit) (text []byte, ok bool) {
+// splices changes the text at one place. The texts are candidates, the likeliest first; there are none where the place is
+// not simple.
+func splices(old []byte, top *yaml.Node, e *edit) [][]byte {
 	encoded, err := yaml.Marshal(e.value)
 	inline := strings.TrimSuffix(string(encoded), "\n")
 	if err != nil || strings.Contains(inline, "\n") {
-		return nil, false
+		return nil
 	}
 	lines := strings.SplitAfter(string(old), "\n")
-	node := root
+	node := top
 	var above *yaml.Node // the key that node belongs to
 	for i, name := range e.keys {
-		var key, val *yaml.Node
-		if node != nil {
-			key, val = find(node, name)
-		}
+		key, val := find(node, name)
 		switch {
 		case key == nil && above == nil:
-			return appendLines(old, e.keys, inline), root == nil || root.Style&yaml.FlowStyle == 0
+			return [][]byte{appendLines(old, e.keys, inline)}
 		case key == nil:
 			return insertBelow(lines, above, node, e.keys[i:], inline, lineEnd(old))
 		case i == len(e.keys)-1:
-			return replaceScalar(lines, val, inline)
+			return replaceValue(lines, key, val, inline)
+		case isNull(val):
+			return fillNull(lines, key, e.keys[i+1:], inline, lineEnd(old))
 		}
 		node, above = val, key
 	}
-	return nil, false
+	return nil
 }
 
 // nested writes keys one below the other, the last with the value.
@@ -188,60 +191,111 @@ func appendLines(old []byte, keys []string, inline string) []byte {
 }
 
 // insertBelow puts new keys first below the line of their parent's key, so that no comment changes its owner.
-func insertBelow(lines []string, above, node *yaml.Node, keys []string, inline, eol string) ([]byte, bool) {
-	if node.Kind != yaml.MappingNode || node.Style&yaml.FlowStyle != 0 || len(node.Content) == 0 {
-		return nil, false
+func insertBelow(lines []string, above, node *yaml.Node, keys []string, inline, eol string) [][]byte {
+	if node.Kind != yaml.MappingNode || node.Style&yaml.FlowStyle != 0 || len(node.Content) == 0 || node.Content[0].Line <= above.Line {
+		return nil
 	}
-	at := above.Line
-	if node.Content[0].Line <= at || at > len(lines) || !strings.HasSuffix(lines[at-1], "\n") {
-		return nil, false
-	}
-	indent := strings.Repeat(" ", node.Content[0].Column-1)
-	return []byte(strings.Join(lines[:at], "") + nested(keys, inline, indent, eol) + strings.Join(lines[at:], "")), true
+	return putBelow(lines, above.Line, nested(keys, inline, strings.Repeat(" ", node.Content[0].Column-1), eol))
 }
 
-// replaceScalar puts inline in the place of a scalar that lies on one line.
-func replaceScalar(lines []string, val *yaml.Node, inline string) ([]byte, bool) {
-	if val.Kind != yaml.ScalarNode || val.Anchor != "" || val.Style&yaml.TaggedStyle != 0 || val.Line < 1 || val.Line > len(lines) {
-		return nil, false
+// fillNull gives a key that holds nothing its first keys.
+func fillNull(lines []string, key *yaml.Node, keys []string, inline, eol string) [][]byte {
+	return putBelow(lines, key.Line, nested(keys, inline, strings.Repeat(" ", key.Column+1), eol))
+}
+
+// putBelow puts text below line number at.
+func putBelow(lines []string, at int, text string) [][]byte {
+	if at < 1 || at > len(lines) || !strings.HasSuffix(lines[at-1], "\n") {
+		return nil
+	}
+	return [][]byte{[]byte(strings.Join(lines[:at], "") + text + strings.Join(lines[at:], ""))}
+}
+
+// replaceValue puts inline in the place of a value.
+func replaceValue(lines []string, key, val *yaml.Node, inline string) [][]byte {
+	if key.Line < 1 || key.Line > len(lines) || val.Anchor != "" || val.Style&yaml.TaggedStyle != 0 {
+		return nil
+	}
+	block := val.Kind != yaml.ScalarNode && val.Style&yaml.FlowStyle == 0
+	if isNull(val) && val.Value == "" || block && lastLine(val) > key.Line {
+		// Behind the key's colon; a block below it goes.
+		at, ok := offset(lines[key.Line-1], key.Column)
+		colon := at + len(key.Value)
+		if line := lines[key.Line-1]; ok && strings.HasPrefix(line[at:], key.Value+":") {
+			changed := line[:colon+1] + " " + inline + line[colon+1:]
+			return [][]byte{join(lines, key.Line, max(key.Line, lastLine(val)), changed)}
+		}
+		return nil
+	}
+	return replaceInline(lines, val, inline)
+}
+
+// replaceInline replaces a scalar or a flow list or map that lies on one line.
+func replaceInline(lines []string, val *yaml.Node, inline string) (texts [][]byte) {
+	if val.Line < 1 || val.Line > len(lines) {
+		return nil
 	}
 	line := lines[val.Line-1]
-	runes := []rune(line)
-	if val.Column < 1 || val.Column > len(runes) {
-		return nil, false
-	}
-	from := len(string(runes[:val.Column-1]))
-	length, ok := scalarLength(line[from:], val)
+	from, ok := offset(line, val.Column)
 	if !ok {
-		return nil, false
+		return nil
 	}
-	lines[val.Line-1] = line[:from] + inline + line[from+length:]
-	return []byte(strings.Join(lines, "")), true
+	for _, length := range lengths(line[from:], val) {
+		texts = append(texts, join(lines, val.Line, val.Line, line[:from]+inline+line[from+length:]))
+	}
+	return texts
 }
 
-// scalarLength is how many bytes a scalar takes at the start of rest.
-func scalarLength(rest string, val *yaml.Node) (int, bool) {
-	quote := byte(0)
-	switch val.Style {
-	case 0:
-		return len(val.Value), val.Value != "" && strings.HasPrefix(rest, val.Value)
-	case yaml.SingleQuotedStyle:
-		quote = '\''
-	case yaml.DoubleQuotedStyle:
-		quote = '"'
-	}
-	if quote == 0 || rest[0] != quote {
+// join puts text in the place of the lines from first to last.
+func join(lines []string, first, last int, text string) []byte {
+	return []byte(strings.Join(lines[:first-1], "") + text + strings.Join(lines[min(last, len(lines)):], ""))
+}
+
+// offset is the byte in a line at which a column begins; columns count characters from 1.
+func offset(line string, column int) (int, bool) {
+	runes := []rune(line)
+	if column < 1 || column > len(runes) {
 		return 0, false
 	}
-	for i := 1; i < len(rest); i++ {
-		switch {
-		case rest[i] == '\\' && quote == '"':
-			i++
-		case rest[i] == quote && quote == '\'' && i+1 < len(rest) && rest[i+1] == quote:
-			i++
-		case rest[i] == quote:
-			return i + 1, true
+	return len(string(runes[:column-1])), true
+}
+
+// lastLine is the last line on which a node or what it holds begins.
+func lastLine(node *yaml.Node) int {
+	last := node.Line
+	for _, child := range node.Content {
+		last = max(last, lastLine(child))
+	}
+	return last
+}
+
+// lengths are the numbers of bytes that a value may take at the start of rest.
+func lengths(rest string, val *yaml.Node) (all []int) {
+	switch {
+	case val.Kind == yaml.ScalarNode && val.Style == 0:
+		if val.Value != "" && strings.HasPrefix(rest, val.Value) {
+			all = append(all, len(val.Value))
+		}
+		return all
+	case val.Kind == yaml.ScalarNode && val.Style == yaml.SingleQuotedStyle:
+		return ends(rest[1:], "'", 2)
+	case val.Kind == yaml.ScalarNode && val.Style == yaml.DoubleQuotedStyle:
+		return ends(rest[1:], `"`, 2)
+	case val.Kind == yaml.SequenceNode:
+		return ends(rest, "]", 1)
+	case val.Kind == yaml.MappingNode:
+		return ends(rest, "}", 1)
+	}
+	return nil
+}
+
+// ends lists where mark stands in rest, with add bytes counted on top.
+func ends(rest, mark string, add int) (all []int) {
+	const most = 64
+	for i := 0; i < len(rest) && len(all) < most; i++ {
+		if strings.HasPrefix(rest[i:], mark) {
+			all = append(all, i+add)
 		}
 	}
-	return 0, false
+	return all
 }

@@ -88,7 +88,8 @@ func (l *loaded) readEntryField(d *document, name string, e *entry, f field) {
 	e.sources[row.Key] = src
 }
 
-// Named gives the settings as the backend or entry called name reads them, and that backend; "" is terminal.backend.
+// Named gives the settings as the backend or entry called name reads them, and that backend; "" is c's own, which after
+// Load is terminal.backend.
 //
 // In an entry its own keys win; variables and top-level keys fill only keys that it does not set, and never rows with
 // NamedOnly; --set beats both. An unknown name is an error that lists the known ones, never another backend. A setting

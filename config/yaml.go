@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -94,9 +95,20 @@ func syntaxError(file string, data []byte, err error) error {
 		return fileError(fmt.Sprintf("%s:%d", file, tab), "the line is indented with a tab, which YAML forbids", "use spaces", nil)
 	}
 	if line == 0 {
-		return fileError(file, "the file is not YAML: "+m[2], "correct it", nil)
+		// The parser leaves out the line where it is the first, or where it met a character that YAML forbids.
+		line = max(1, controlLine(data))
 	}
 	return lineError(file, line, "the file is not YAML: "+m[2])
+}
+
+// controlLine is the number of the first line with a control character that YAML forbids, or 0.
+func controlLine(data []byte) int {
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		if bytes.ContainsFunc(line, func(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\r' && r != '\u0085' }) {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // tabIndented is the number of the first line that a tab indents, or 0.

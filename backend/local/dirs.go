@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
 
 func isDir(dir string) bool {
@@ -27,12 +28,8 @@ func startDir(setting, caller, home string) (dir, notice string) {
 	}
 	setting = toNative(setting)
 	switch {
-	case setting == "" || setting == "." || setting == "auto" || setting == "cwd":
+	case setting == "" || setting == ".":
 		dir = caller
-	case setting == "~":
-		dir = home
-	case strings.HasPrefix(setting, "~/"):
-		dir = filepath.Join(home, setting[2:])
 	case filepath.IsAbs(setting):
 		dir = filepath.Clean(setting)
 	default:
@@ -74,7 +71,7 @@ const privatePrefix = "elsewhere-"
 
 // makeDirs makes the state directory and the private one. A home that cannot be written to is no failure: state is then
 // kept for this process alone.
-func (s *sandbox) makeDirs(req driver.OpenRequest, vars variables) error {
+func (s *sandbox) makeDirs(req driver.OpenRequest, vars *environment) error {
 	home := req.Identity.Home
 	priv, err := makePrivate(tempDirs(req.Config.String("temp_dir"), vars, home), req.Identity.Owner)
 	if err != nil {
@@ -82,6 +79,12 @@ func (s *sandbox) makeDirs(req driver.OpenRequest, vars variables) error {
 	}
 	s.priv = priv
 	s.state = priv
+	if id := req.Identity.Owner; id != "" {
+		// So that the next process finds it, should this one be killed.
+		if err := owner.Record(home, id, priv); err != nil {
+			s.log.Debug("the private directory is not recorded", "dir", priv, "err", err)
+		}
+	}
 	if home == "" || req.ThrowAway {
 		return nil
 	}
@@ -108,7 +111,7 @@ func reason(err error) error {
 
 // tempDirs gives the places for the private directory, best first. Hermes' own cache comes before the system's temp
 // directory because /tmp is often a small tmpfs.
-func tempDirs(setting string, vars variables, home string) []string {
+func tempDirs(setting string, vars *environment, home string) []string {
 	var dirs []string
 	for _, dir := range []string{toNative(setting), vars.get("TMPDIR"), vars.get("TMP"), vars.get("TEMP")} {
 		if filepath.IsAbs(dir) && isDir(dir) {
@@ -135,10 +138,10 @@ func makePrivate(dirs []string, owner string) (string, error) {
 		// Mkdir, not MkdirAll: a name that exists, be it a link that somebody laid, is an error.
 		err := os.Mkdir(dir, 0o700)
 		if err == nil {
-			err = private(dir)
-		}
-		if err == nil {
-			return dir, nil
+			if err = private(dir); err == nil {
+				return dir, nil
+			}
+			_ = os.Remove(dir)
 		}
 		errs = append(errs, err)
 	}

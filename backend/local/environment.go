@@ -11,27 +11,23 @@ import (
 // foldNames says that this system does not tell names of variables apart by case.
 const foldNames = runtime.GOOS == "windows"
 
-func variableName(name string) string {
-	if foldNames {
-		return strings.ToUpper(name)
-	}
-	return name
+// environment is a set of variables ("K=V"); of a name that comes twice the last one counts, as in a shell. That of a
+// bash does not change after Open.
+type environment struct {
+	entries []string
+	at      map[string]int
+	fold    bool
 }
 
-// variables reads the caller's environment; of a name that comes twice the last one counts, as in a shell.
-type variables map[string]string
-
-func newVariables(environ []string) variables {
-	v := make(variables, len(environ))
+func newEnvironment(environ []string, fold bool) *environment {
+	e := &environment{at: make(map[string]int, len(environ)), fold: fold}
 	for _, entry := range environ {
 		if name, value, ok := cutEntry(entry); ok {
-			v[variableName(name)] = value
+			e.set(name, value)
 		}
 	}
-	return v
+	return e
 }
-
-func (v variables) get(name string) string { return v[variableName(name)] }
 
 // cutEntry splits "K=V". Windows has names that begin with "=" ("=C:=C:\\dir").
 func cutEntry(entry string) (name, value string, ok bool) {
@@ -42,33 +38,30 @@ func cutEntry(entry string) (name, value string, ok bool) {
 	return entry[:1] + name, value, ok
 }
 
-// environment is what every bash is started with. It does not change after Open.
-type environment struct {
-	entries []string
-	at      map[string]int
-}
-
-func newEnvironment(environ []string) *environment {
-	e := &environment{at: make(map[string]int, len(environ))}
-	for _, entry := range environ {
-		if name, value, ok := cutEntry(entry); ok {
-			e.set(name, value)
-		}
+func (e *environment) key(name string) string {
+	if e.fold {
+		return strings.ToUpper(name)
 	}
-	return e
+	return name
 }
 
-func (e *environment) get(name string) (string, bool) {
-	i, ok := e.at[variableName(name)]
+func (e *environment) has(name string) bool {
+	_, ok := e.at[e.key(name)]
+	return ok
+}
+
+// get returns the value of a variable, or "" where there is none.
+func (e *environment) get(name string) string {
+	i, ok := e.at[e.key(name)]
 	if !ok {
-		return "", false
+		return ""
 	}
 	_, value, _ := cutEntry(e.entries[i])
-	return value, true
+	return value
 }
 
 func (e *environment) set(name, value string) {
-	key := variableName(name)
+	key := e.key(name)
 	if i, ok := e.at[key]; ok {
 		e.entries[i] = name + "=" + value
 		return
@@ -86,7 +79,7 @@ func (e *environment) with(extra []string) []string {
 		if !ok {
 			continue
 		}
-		if i, ok := e.at[variableName(name)]; ok {
+		if i, ok := e.at[e.key(name)]; ok {
 			all[i] = entry
 		} else {
 			all = append(all, entry)

@@ -10,7 +10,7 @@ import (
 
 // realHome gives the user's own home directory. Hermes may have started us with the home of a profile in HOME; the real
 // one is then in HERMES_REAL_HOME.
-func realHome(vars variables, hermesHome string) string {
+func realHome(vars *environment, hermesHome string) string {
 	name := "HOME"
 	if foldNames && vars.get(name) == "" {
 		name = "USERPROFILE"
@@ -39,13 +39,7 @@ func chooseHome(mode, real, hermesHome string, inContainer func() bool) string {
 	if hermesHome == "" || !isDir(profile) {
 		return real
 	}
-	switch strings.ToLower(mode) {
-	case "profile", "isolated", "profile_home", "profile-home":
-		return profile
-	case "real", "host", "user", "real_home", "real-home":
-		return real
-	}
-	if real == "" || inContainer() {
+	if mode == "profile" || mode != "real" && (real == "" || inContainer()) {
 		return profile
 	}
 	return real

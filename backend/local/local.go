@@ -92,8 +92,8 @@ func (s *starter) open(ctx context.Context, req driver.OpenRequest) (driver.Sand
 		log = slog.New(slog.DiscardHandler)
 	}
 	cfg := req.Config
-	vars := newVariables(req.Environ)
-	bash, err := findBash(vars, cfg.String("git_bash_path"))
+	vars := newEnvironment(req.Environ, foldNames)
+	bash, err := findBash(ctx, vars, cfg.String("git_bash_path"))
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *starter) open(ctx context.Context, req driver.OpenRequest) (driver.Sand
 	real := realHome(vars, req.Identity.Home)
 	home := chooseHome(cfg.String("home_mode"), real, req.Identity.Home, inContainer)
 	path := vars.get("PATH")
-	box.env = newEnvironment(clean)
+	box.env = newEnvironment(clean, foldNames)
 	if real != "" {
 		box.env.set("HERMES_REAL_HOME", toBash(real))
 	}
@@ -116,7 +116,7 @@ func (s *starter) open(ctx context.Context, req driver.OpenRequest) (driver.Sand
 		box.env.set("HOME", toBash(home))
 	}
 	box.env.set("PATH", completePath(path, req.Identity.Home, home, isDir))
-	platformEnvironment(box.env, bash)
+	adaptEnvironment(box.env, bash)
 
 	dir, notice := startDir(cfg.String("cwd"), req.Dir, home)
 	if notice != "" {
@@ -138,7 +138,7 @@ func (s *starter) open(ctx context.Context, req driver.OpenRequest) (driver.Sand
 		info.ScrubProfile = scrub.BashUnset(passthrough...)
 	}
 	info.Features = []driver.Feature{
-		{Name: "isolation", State: driver.Unsupported, Detail: "commands run with your own rights on this machine"},
+		{Name: "isolation", State: driver.Unsupported, Detail: "commands run with your own rights on this machine and can read what you can, also the environment of the process that started them"},
 		{Name: "limits", State: driver.Unsupported, Detail: "no memory, CPU or process limits"},
 		{Name: "network", State: driver.Active, Detail: "this machine's own"},
 		{Name: "persistence", State: driver.Active, Detail: "files are this machine's own"},

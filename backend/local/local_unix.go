@@ -3,8 +3,10 @@
 package local
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -15,13 +17,17 @@ import (
 func toBash(path string) string   { return path }
 func toNative(path string) string { return path }
 
-func platformEnvironment(*environment, string) {}
+// adaptEnvironment has nothing to do here.
+func adaptEnvironment(*environment, string) {}
 
 // findBash looks on the caller's PATH, then in the usual places.
-func findBash(vars variables, _ string) (string, error) {
-	candidates := pathEntries(vars.get("PATH"))
-	candidates = append(candidates, "/usr/bin", "/bin", "/usr/local/bin", "/opt/homebrew/bin", "/opt/local/bin", "/run/current-system/sw/bin")
-	for _, dir := range candidates {
+func findBash(_ context.Context, vars *environment, _ string) (string, error) {
+	return bashIn(append(pathEntries(vars.get("PATH")),
+		"/usr/bin", "/bin", "/usr/local/bin", "/opt/homebrew/bin", "/opt/local/bin", "/run/current-system/sw/bin"))
+}
+
+func bashIn(dirs []string) (string, error) {
+	for _, dir := range dirs {
 		if !filepath.IsAbs(dir) {
 			continue
 		}
@@ -49,5 +55,21 @@ func private(dir string) error {
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return &os.PathError{Op: "write to", Path: dir, Err: err}
 	}
+	if full(dir) {
+		return &os.PathError{Op: "write to", Path: dir, Err: syscall.ENOSPC}
+	}
 	return nil
+}
+
+// full tells whether nothing more can be written to the file system of dir: a directory can often still be made there.
+// Some file systems do not count their blocks.
+func full(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && st.Blocks > 0 && st.Bavail == 0
+}
+
+// ownFile tells whether a file belongs to the user of this process.
+func ownFile(st os.FileInfo) bool {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && int(sys.Uid) == os.Geteuid()
 }

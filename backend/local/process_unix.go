@@ -4,7 +4,6 @@ package local
 
 import (
 	"context"
-	"io"
 	"os"
 	"strconv"
 	"sync"
@@ -20,12 +19,8 @@ const pipeBytes = 1 << 20
 
 // process is a running bash. One goroutine waits for it.
 type process struct {
-	pid                   int
-	stdin, stdout, stderr *os.File
-
-	done   chan struct{} // closed when status and err are set
-	status driver.ExitStatus
-	err    error
+	streams
+	pid int
 
 	mu     sync.Mutex // held while the pid is released, and while something is sent to it
 	reaped bool
@@ -82,11 +77,13 @@ func startBash(bash string, args, env []string) (driver.Process, error) {
 		_ = syscall.Close(fd)
 	}
 	p := &process{
-		pid:    pid,
-		stdin:  os.NewFile(uintptr(ours[0]), "stdin of bash"),
-		stdout: os.NewFile(uintptr(ours[1]), "stdout of bash"),
-		stderr: os.NewFile(uintptr(ours[2]), "stderr of bash"),
-		done:   make(chan struct{}),
+		pid: pid,
+		streams: streams{
+			stdin:  os.NewFile(uintptr(ours[0]), "stdin of bash"),
+			stdout: os.NewFile(uintptr(ours[1]), "stdout of bash"),
+			stderr: os.NewFile(uintptr(ours[2]), "stderr of bash"),
+			done:   make(chan struct{}),
+		},
 	}
 	go p.reap()
 	return p, nil
@@ -129,26 +126,6 @@ func (p *process) reap() {
 		p.status = driver.ExitStatus{Code: ws.ExitStatus()}
 	}
 	close(p.done)
-}
-
-func (p *process) Stdin() io.WriteCloser { return p.stdin }
-
-// Stdout and Stderr are *os.File: SetReadDeadline works.
-func (p *process) Stdout() io.ReadCloser { return p.stdout }
-func (p *process) Stderr() io.ReadCloser { return p.stderr }
-
-func (p *process) Wait(ctx context.Context) (driver.ExitStatus, error) {
-	select {
-	case <-p.done:
-		return p.status, p.err
-	default:
-	}
-	select {
-	case <-p.done:
-		return p.status, p.err
-	case <-ctx.Done():
-		return driver.ExitStatus{}, ctx.Err()
-	}
 }
 
 // Kill sends KILL to the bash's group and to the bash. Once the bash was waited for its number may be another's, so

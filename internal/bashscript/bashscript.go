@@ -1,9 +1,8 @@
 // Package bashscript is the bash side of the contract, and nothing else knows it.
 //
 // Every bash of ours is started with one short, fixed command line (Args) and reads the rest from its standard input:
-// the boot text, then three messages. The first says which state to load, so that a bash can be started and made ready
-// before its command is known; the second says how to run (directory, variables, stdin); the third is the command's text.
-// What follows on stdin is the command's own. Command text and values are never in argv nor in the environment.
+// the boot text, then two messages. The first says which state to load, so that a bash can be started and made ready before its
+// command is known; the second says what to run and how (directory, variables, stdin). What follows on stdin is the command's own. Command text and values are never in argv nor in the environment.
 //
 // The bash answers with reports in its standard output (Scanner): a token, random for each bash, a letter and fields. R:
 // ready, the state is loaded. B: the command begins. E: it ended, with its code and directory. S, U or F: the new state is
@@ -149,7 +148,7 @@ func (s *Scripts) Load(l Load) []byte {
 		" ew_head=" + Quote(l.head()) + " ew_record=" + Quote(l.Record) + " ew_drop=(" + quoteAll(l.Drop) + ")")
 }
 
-// Run is the second and third message: how to run, and what.
+// Run is the second message: what to run, and how.
 type Run struct {
 	Cwd      string   // the session's directory: absolute
 	Dir      string   // the directory for this call alone, or ""
@@ -161,16 +160,18 @@ type Run struct {
 	Command  string   // no NUL
 }
 
-// Run encodes the last two messages.
+// Run encodes a second message.
 func (s *Scripts) Run(r Run) []byte {
 	var names, set strings.Builder
 	for i := 0; i+1 < len(r.Env); i += 2 {
 		names.WriteString(" " + r.Env[i])
 		set.WriteString("builtin export " + r.Env[i] + "=" + Quote(r.Env[i+1]) + "\n")
 	}
+	check := flag(strings.Contains(r.Command, "builtin"))
 	text := "ew_cwd=" + Quote(r.Cwd) + " ew_dir=" + Quote(r.Dir) + " ew_stdin=" + flag(r.Stdin) + " ew_split=" + flag(r.Split) +
-		" ew_trap=" + flag(r.ExitTrap) + " ew_names=(" + names.String() + ") ew_set=" + Quote(set.String()+r.Setup)
-	return append(message(text), message(r.Command)...)
+		" ew_trap=" + flag(r.ExitTrap) + " ew_check=" + check + " ew_names=(" + names.String() + ") ew_set=" + Quote(set.String()+r.Setup) +
+		" BASH_EXECUTION_STRING=" + Quote(r.Command)
+	return message(text)
 }
 
 func message(text string) []byte {

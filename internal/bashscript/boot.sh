@@ -29,7 +29,8 @@ ew_read() {
 
 # Message 1: ew_token, ew_mark, ew_slot, ew_from, ew_keep, ew_head, ew_record, ew_drop.
 ew_read && eval "$BASH_EXECUTION_STRING" || exit 0
-exec 193>&1 194>&2
+exec 193>&1 194>&2 2>&1
+trap : EXIT # so that the signals that end a shell are set up by now
 ulimit -S -x "$ew_mark" 2>/dev/null
 [[ $ew_from ]] || ew_umask=$(umask)
 umask 077
@@ -66,25 +67,26 @@ if [[ $ew_from ]]; then
 fi
 ew_oldpwd=${OLDPWD-}
 builtin cd / >/dev/null 2>&1
-builtin printf '%s' "${ew_token}R$$;$ew_start;$BASH_VERSION;$ew_bad;${ew_lost//;/};" >&193
+builtin printf '%s' "${ew_token}R$$;$ew_start;$BASH_VERSION;$ew_bad;${ew_lost//;/};"
 [[ $ew_bad != state ]] || builtin exit 0
 
-# Message 2: ew_cwd, ew_dir, ew_stdin, ew_split, ew_trap, ew_names, ew_set. Message 3: the command.
-ew_read && builtin eval "$BASH_EXECUTION_STRING" && ew_read || builtin exit 0
+# Message 2: ew_cwd, ew_dir, ew_stdin, ew_split, ew_trap, ew_check, ew_names, ew_set, and the command, which goes where
+# bash -c keeps it. What is printed before the B report is not the command's, so nothing is muted.
+ew_read && builtin eval "$BASH_EXECUTION_STRING" || builtin exit 0
 
 # The directory: the session's own or its nearest ancestor that is left; one named for this call or none.
 ew_at=$ew_cwd ew_failed=
 until builtin cd -- "$ew_at" || [[ $ew_at == / ]]; do
 	ew_at=${ew_at%/*}
 	ew_at=${ew_at:-/}
-done >/dev/null 2>&1
+done
 if [[ $ew_dir ]]; then
 	case $ew_dir in
 	/*) ;;
 	'~' | '~/'*) ew_dir=${HOME-}${ew_dir:1} ;;
 	*) ew_dir=./$ew_dir ;;
 	esac
-	builtin cd -- "$ew_dir" >/dev/null 2>&1 || ew_failed=$(builtin cd -- "$ew_dir" 2>&1 >/dev/null)
+	builtin cd -- "$ew_dir" || ew_failed=$(builtin cd -- "$ew_dir" 2>&1 >/dev/null)
 fi
 if [[ $ew_oldpwd ]]; then OLDPWD=$ew_oldpwd; else builtin unset -v OLDPWD; fi
 
@@ -101,16 +103,17 @@ done
 [[ ! $ew_dir ]] || builtin printf -v ew_restore '%sPWD=%q OLDPWD=%q\n' "$ew_restore" "$ew_at" "$ew_oldpwd"
 builtin eval "$ew_set"
 
-ew=${ew_at//\%/%25} ew=${ew//;/%3B}
+ew_at=${ew_at//\%/%25} ew_at=${ew_at//;/%3B}
 ew_failed=${ew_failed#*: line *: } ew_failed=${ew_failed//\%/%25} ew_failed=${ew_failed//;/%3B}
-builtin printf '%s' "${ew_token}B${ew//$'\n'/%0A};${ew_failed//$'\n'/%0A};" >&193
-[[ ! $ew_split ]] || builtin printf '%s' "${ew_token}b" >&194
-[[ ! $ew_failed ]] || builtin exit 126
-[[ $ew_stdin ]] || builtin exec </dev/null
-[[ $ew_split ]] || builtin exec 2>&1
+if [[ $ew_failed ]]; then
+	builtin printf '%s' "${ew_token}B${ew_at//$'\n'/%0A};${ew_failed//$'\n'/%0A};"
+	builtin trap - EXIT
+	builtin exit 126
+fi
 
 # From here the shell is the command's: its locale and options, its EXIT trap (the report and the dump), nothing of ours.
-ew_head="{ ew=\$?; $ew_head ew_split=$ew_split" ew_text=$ew_report$ew_restore$ew_dump
+[[ ! ${ew_builtin-} ]] || ew_check=1
+ew_head="{ ew=\$?; $ew_head ew_split=$ew_split ew_check=$ew_check" ew_text=$ew_report$ew_restore$ew_dump
 builtin trap -- "$ew_head ew_kind=E; $ew_text" EXIT
 if [[ $ew_trap ]] && ! builtin declare -F trap >/dev/null; then
 	# The command sets an EXIT trap of its own: then ours runs first, in a subshell, and the command's action after it.
@@ -127,14 +130,23 @@ if [[ $ew_trap ]] && ! builtin declare -F trap >/dev/null; then
 		esac
 	}"
 fi
-# One command, so that it is read before the user's aliases count.
+# One command, so that it is read before the user's aliases count. A special builtin is itself in POSIX mode only.
 {
+	POSIXLY_CORRECT=y
+	case $ew_stdin$ew_split in
+	'') \exec </dev/null 194>&- ;;
+	1) [[ $ew_stdin ]] || \exec </dev/null 2>&194
+		[[ $ew_split ]] || \exec 194>&- ;;
+	*) \exec 2>&194 ;;
+	esac
+	builtin unset -v POSIXLY_CORRECT LC_ALL
 	[[ $ew_from ]] || builtin umask "$ew_umask"
 	[[ ${ew_extglob-} ]] || builtin shopt -u extglob
 	builtin set +p
 	SECONDS=0
-	builtin unset -v LC_ALL
-	builtin eval "$ew_late" 2>/dev/null
+	[[ ! $ew_split ]] || builtin printf '%s' "${ew_token}b" >&2
+	builtin printf '%s' "${ew_token}B${ew_at//$'\n'/%0A};;"
+	[[ ! $ew_late ]] || builtin eval "$ew_late" 2>/dev/null
 	# A user's function of this one name is defined as late as can be, in front of the command.
 	if [[ ${ew_builtin-} ]]; then
 		BASH_EXECUTION_STRING=$ew_builtin$'\nshopt -s expand_aliases\n'$BASH_EXECUTION_STRING

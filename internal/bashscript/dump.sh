@@ -1,5 +1,8 @@
 # The rest of the EXIT trap: the new state goes into the slot, by builtins only. What is never saved is unset first (the
 # shell is at its end); the three names that change how text is read come last when the state is loaded.
+POSIXLY_CORRECT=${POSIXLY_CORRECT-ew}
+if \export -nf builtin; then ew_builtin=$(\typeset -f builtin); \unset -f builtin; fi >/dev/null 2>&1
+[[ $POSIXLY_CORRECT != ew ]] || \builtin unset -v POSIXLY_CORRECT
 builtin unset -v @NEVER@ 2>/dev/null
 ew_late= ew_new=1
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 )) || ew_new=

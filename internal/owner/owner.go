@@ -302,6 +302,17 @@ func Forget(home, id string) error {
 	return errors.Join(errs...)
 }
 
+// ForgetOld is Forget for an owner that made its lease longer than age ago. It is for whoever cannot know that others
+// are done with it.
+func ForgetOld(home, id string, age time.Duration) error {
+	for _, dir := range places(home) {
+		if st, err := os.Lstat(leaseFile(dir, id)); err == nil && time.Since(st.ModTime()) > age {
+			return Forget(home, id)
+		}
+	}
+	return nil
+}
+
 // Record remembers, beside the lease id, a directory that has to go when its owner is dead.
 func Record(home, id, path string) error {
 	for _, dir := range places(home) {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,8 +24,33 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// jobs are what the test binary does when a test starts it again, as another user for instance.
-var jobs = map[string]func() int{}
+// jobs are what the test binary does when a test starts it again.
+var jobs = map[string]func() int{"left": left, "closed stdio": closedStdio, "terminal": onTerminal}
+
+// again gives this test binary, doing a job.
+func again(job string, env ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), append(env, "LOCAL_TEST_JOB="+job)...)
+	return cmd
+}
+
+// asOrdinaryUser runs the test that calls it again as nobody where it runs as root, who passes every permission test,
+// and then returns true.
+func asOrdinaryUser(t *testing.T) bool {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return false
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^"+t.Name()+"$")
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "TMPDIR=/tmp", "HOME=/")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("as an ordinary user: %v\n%s", err, out)
+	}
+	return true
+}
 
 // config is a driver.Config over a map.
 type config map[string]any
@@ -118,18 +145,6 @@ func TestABashHasThreePlainStreamsAndReportsItsEnd(t *testing.T) {
 	}
 	if err := p.Kill(t.Context()); err != nil {
 		t.Errorf("killing an ended process: %v", err)
-	}
-}
-
-func TestABashLeadsItsOwnSessionWithoutATerminal(t *testing.T) {
-	box := openBox(t, request(t))
-	fields := strings.Fields(output(t, box, `echo $$; read -r stat </proc/$$/stat; echo "${stat##*) }"; pwd; (: </dev/tty) 2>/dev/null || echo none`))
-	// After the name in /proc/PID/stat: state, ppid, pgrp, session, tty.
-	if len(fields) < 8 || fields[3] != fields[0] || fields[4] != fields[0] || fields[5] != "0" {
-		t.Fatalf("want pgrp and session %s and no tty in %q", fields[0], fields)
-	}
-	if end := fields[len(fields)-2:]; end[0] != "/" || end[1] != "none" {
-		t.Errorf("want the directory / and no /dev/tty, got %q", end)
 	}
 }
 
