@@ -92,8 +92,6 @@ func exitGroup() group {
 				"! false; echo $?":                "0\n",
 				"# nothing":                       "",
 				":":                               "",
-				"\n":                              "",
-				"   ":                             "",
 				"-n() { echo odd; }; -n":          "odd\n",
 				"echo -- a":                       "-- a\n",
 				"echo a |& cat":                   "a\n",
@@ -130,11 +128,13 @@ func exitGroup() group {
 		}},
 		{name: "an empty command is a config error or does nothing", run: func(t *test) {
 			s := t.session()
-			res, err := s.try("")
-			if err != nil {
-				t.wantKind(err, elsewhere.ErrConfig, "an empty command")
-			} else if res.ExitCode != 0 || len(res.Output) > 0 {
-				t.Errorf("an empty command came to %+v", res)
+			for _, command := range []string{"", " ", "\n\t\n"} {
+				res, err := s.try(command)
+				if err != nil {
+					t.wantKind(err, elsewhere.ErrConfig, "an empty command")
+				} else if res.ExitCode != 0 || len(res.Output) > 0 {
+					t.Errorf("the command %q came to %+v", command, res)
+				}
 			}
 			s.want(`echo fine`, "fine\n")
 		}},

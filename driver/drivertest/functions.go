@@ -101,7 +101,7 @@ func functionGroup() group {
 			s := t.session()
 			var define strings.Builder
 			for _, n := range commonWords {
-				if n != "builtin" && n != "echo" {
+				if n != "builtin" && n != "echo" && n != "return" {
 					fmt.Fprintf(&define, "%s() { builtin echo 'fn %s' >&2; return 9; }\n", n, n)
 				}
 			}
@@ -121,7 +121,7 @@ func functionGroup() group {
 			}
 			s.run("\\shopt -u expand_aliases\n" + define.String())
 			s.run(`\builtin export A=1; \cd /tmp; \echo body`).out("body\n").code(0).saved(true).cwd("/tmp")
-			s.want(`\echo "$A $PWD"; cd /`, "1 /tmp\necho alias-cd /\n").cwd("/tmp")
+			s.want(`\echo "$A $PWD"; cd /`, "1 /tmp\nalias-echo alias-cd /\n").cwd("/tmp")
 			s.want("\\unalias -a\ncd /", "").cwd("/")
 		}},
 		{name: "aliases named after reserved words break nothing", run: func(t *test) {
@@ -147,8 +147,11 @@ var commonWords = strings.Fields("cd printf export builtin trap exit eval unset 
 func namedFunction(t *test, name string) {
 	s := t.session()
 	body := fmt.Sprintf(`builtin echo "fn %s $*" >&2; return 9`, name)
-	if name == "builtin" {
+	switch name {
+	case "builtin":
 		body = `echo "fn builtin $*" >&2; return 9`
+	case "return":
+		body = `builtin echo "fn return $*" >&2; builtin return 9`
 	}
 	say := "echo"
 	if name == "echo" {
@@ -171,7 +174,7 @@ func namedFunction(t *test, name string) {
 			out("body\n").err("").code(0).saved(true).cwd("/tmp")
 		s.run(say+` "$V"; `+say+` "$PWD"`, split).out(value + "\n/tmp\n").err("").code(0).saved(true)
 		s.run(plain("exit")+" 5", split).out("").err("").code(5).saved(true)
-		s.run(fmt.Sprintf(`%s 'exit 6' EXIT; %s in`, plain("trap"), say), split).out("in\n").err("").code(6)
+		s.run(fmt.Sprintf(`%s '%s 6' EXIT; %s in`, plain("trap"), plain("exit"), say), split).out("in\n").err("").code(6)
 		s.run(say+` x`, dir("/"), stdin("data"), env("E", "per call"), split).out("x\n").err("").code(0)
 	}
 	if !slices.Contains([]string{"builtin", "unset"}, name) {
