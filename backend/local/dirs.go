@@ -109,11 +109,12 @@ func reason(err error) error {
 	return err
 }
 
-// tempDirs gives the places for the private directory, best first. Hermes' own cache comes before the system's temp
-// directory because /tmp is often a small tmpfs.
+// tempDirs gives the places for the private directory, best first: the setting, the caller's temp directory, and then memory
+// where the system has a place for it: a state file is written line by line, which costs a disk dearly. Hermes' own cache
+// comes before the system's temp directory because /tmp is often a small tmpfs.
 func tempDirs(setting string, vars *environment, home string) []string {
 	var dirs []string
-	for _, dir := range []string{toNative(setting), vars.get("TMPDIR"), vars.get("TMP"), vars.get("TEMP")} {
+	for _, dir := range []string{toNative(setting), vars.get("TMPDIR"), vars.get("TMP"), vars.get("TEMP"), memoryDir()} {
 		if filepath.IsAbs(dir) && isDir(dir) {
 			dirs = append(dirs, filepath.Clean(dir))
 		}

@@ -248,6 +248,10 @@ func TestTempDirectoriesAreTriedInOrder(t *testing.T) {
 	if err := os.Chmod(closed, 0o500); err != nil {
 		t.Fatal(err)
 	}
+	last := memoryDir()
+	if last == "" {
+		last = filepath.Join(home, "cache", "terminal")
+	}
 	for name, c := range map[string]struct {
 		setting string
 		environ []string
@@ -258,7 +262,7 @@ func TestTempDirectoriesAreTriedInOrder(t *testing.T) {
 		"a setting that is relative":        {"tmp", []string{"TMPDIR=" + tmpdir}, tmpdir},
 		"one without permission":            {closed, []string{"TMPDIR=" + tmpdir}, tmpdir},
 		"TMP where TMPDIR is relative":      {"", []string{"TMPDIR=.", "TMP=" + tmp}, tmp},
-		"Hermes' cache where there is none": {"", nil, filepath.Join(home, "cache", "terminal")},
+		"memory, else Hermes' cache, where there is none": {"", nil, last},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := request(t)

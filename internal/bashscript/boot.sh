@@ -39,14 +39,21 @@ for ew in "${ew_drop[@]}"; do
 done 2>/dev/null
 ew_start= ew_bad=
 { IFS= read -r ew <"/proc/$$/stat" && set -- ${ew##*) } && ew_start=${20} && set --; } 2>/dev/null
-{ printf '# %s %s %s\n' "$ew_record" "$$" "$ew_start" && compgen -e; } 2>/dev/null >"$ew_slot" || ew_bad=slot
+{ printf '# %s %s %s\n' "$ew_record" "$$" "$ew_start" >"$ew_slot"; } 2>/dev/null || ew_bad=slot
 
 # Load: the state alone says what is exported; only the names of ew_keep stay as they were when this bash started.
 ew_lost=
 if [[ $ew_from ]]; then
-	while IFS= read -r ew; do
-		[[ $ew == $ew_keep ]] || unset -v "$ew"
-	done 2>/dev/null <"$ew_slot"
+	if [[ -r /proc/$$/environ ]]; then
+		while IFS= read -r -d '' ew; do
+			ew=${ew%%=*}
+			[[ $ew == $ew_keep ]] || unset -v "$ew"
+		done <"/proc/$$/environ"
+	else
+		compgen -e >>"$ew_slot" && while IFS= read -r ew; do
+			[[ $ew == $ew_keep ]] || unset -v "$ew"
+		done <"$ew_slot"
+	fi 2>/dev/null
 	ew_vars= ew_funcs=
 	. "$ew_from" >/dev/null 2>&1 </dev/null
 	LC_ALL=C
