@@ -547,7 +547,7 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + 
 
 // shorten quotes a text and leaves out the middle of a long one.
 func shorten(s string) string {
-	const most = 400
+	const most = 300
 	if len(s) > most {
 		return fmt.Sprintf("%q ... %q (%d bytes)", s[:most/2], s[len(s)-most/2:], len(s))
 	}

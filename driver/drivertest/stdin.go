@@ -30,7 +30,7 @@ func stdinGroup() group {
 			twice := append(bytes.Repeat(all, 300), "no newline at the end"...)
 			t.sameBytes("the bytes", s.run(`cat`, stdinFrom(bytes.NewReader(twice))).code(0).Output, twice)
 			for _, b := range []byte{0, 4, '\n', '\r', 0x1a, 0x1e, 0xff} {
-				t.sameBytes("one byte", s.run(`cat`, stdin(string(b))).code(0).Output, []byte{b})
+				t.sameBytes("one byte", s.run(`cat`, stdin(string([]byte{b}))).code(0).Output, []byte{b})
 			}
 		}},
 		{name: "builtins and programs share stdin to the byte", run: func(t *test) {
