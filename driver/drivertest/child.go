@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/elsewhere-sh/elsewhere"
 	"github.com/elsewhere-sh/elsewhere/config"
@@ -131,10 +132,11 @@ func (job *childJob) open(h *Harness, report *childReport) (*elsewhere.Sandbox, 
 	if job.Call != "" {
 		running = 1
 	}
-	for len(rec.live()) < job.Ahead+running {
-		if _, err := session.Run(ctx, ":", nil); err != nil {
-			return sb, session, err
+	for quiet := 0; quiet < 5; quiet++ {
+		if len(rec.live()) != job.Ahead+running {
+			quiet = 0
 		}
+		time.Sleep(20 * time.Millisecond) // between two looks; the parent bounds it
 	}
 	for _, b := range rec.all() {
 		if b.forCall() {

@@ -32,8 +32,8 @@ func orphanGroup() group {
 				t.Fatal("the throw-away state is in no file: the case proves nothing")
 			}
 			h.kill()
-			b.open()
-			b.session("").want(`echo fine`, "fine\n")
+			next := b.host(childJob{First: []string{`echo fine`}})
+			defer next.kill()
 			t.eventually("the files of the dead process are gone", 0, func() bool {
 				return b.observe(`[ -e `+quote(h.report.Private)+` ] && echo there`) == ""
 			})

@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,13 +13,20 @@ import (
 // ahead is a sandbox spec with so many waiting shells.
 func ahead(n int) boxSpec { return boxSpec{Options: elsewhere.SandboxOptions{SpawnAhead: &n}} }
 
-// waiting waits until exactly n bash processes of the sandbox live, none of them running a call, and gives their ids.
+// waiting waits until exactly n bash processes for calls live, the same ones for a moment, and gives their ids. No call may
+// run: a shell whose call has ended still lives while it writes its state, and is then gone.
 func (b *box) waiting(n int) []string {
 	b.t.Helper()
 	var ids []string
+	same := 0
 	b.t.eventually(fmt.Sprintf("%d shells wait", n), time.Second, func() bool {
-		ids = b.rec.live()
-		return len(ids) == n
+		now := b.rec.live()
+		if len(now) != n || !slices.Equal(now, ids) {
+			same = 0
+		}
+		ids = now
+		same++
+		return same > 5
 	})
 	return ids
 }
@@ -262,7 +270,7 @@ func concurrencyGroup() group {
 			s := t.session()
 			s.want(manyExports(50)+"for i in {1..50}; do eval \"fn_$i() { echo $i; }\"; done", "")
 			s.manyAtOnce(20, func(i int) (string, func(string) bool) {
-				return fmt.Sprintf(`export V%d=1; compgen -e BASE_ | wc -l; declare -F | wc -l; fn_50`, i), func(out string) bool { return out == "50\n50\n50\n" }
+				return fmt.Sprintf(`export V%d=1; compgen -e BASE_ | wc -l; compgen -A function fn_ | wc -l; fn_50`, i), func(out string) bool { return out == "50\n50\n50\n" }
 			})
 			s.flush()
 			s.want(`compgen -e BASE_ | wc -l; fn_50`, "50\n50\n")
@@ -283,7 +291,7 @@ func concurrencyGroup() group {
 				s.want(`echo "$A $B ${C-unset}"; unset B; rm @D/late @D/early`, "late late unset\n")
 			}
 		}},
-		{name: "two hundred calls at once on one session each get their own output, code and directory", slow: true, run: func(t *test) {
+		{name: "two hundred calls at once on one session each get their own output, code and directory", alone: true, run: func(t *test) {
 			s := t.session()
 			s.want(manyExports(30), "")
 			begin := time.Now()
