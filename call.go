@@ -10,6 +10,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+	"github.com/elsewhere-sh/elsewhere/internal/exitmeaning"
 	"github.com/elsewhere-sh/elsewhere/internal/output"
 )
 
@@ -301,6 +302,9 @@ func (c *call) result() (*Result, error) {
 		CallID: c.sh.id, Backend: sb.backend, Task: sb.task, Session: s.name, Where: sb.Where(),
 		Split: c.opts.Split, ExitCode: c.code, Cause: c.cause, Signal: c.signal, Cwd: c.cwdAfter,
 		StateSaved: c.stateSave, Survivors: c.survivors, Duration: c.duration,
+	}
+	if c.cause == Exited || c.cause == Signaled {
+		r.ExitMeaning = exitmeaning.Meaning(c.command, c.code)
 	}
 	if r.Cwd == "" {
 		r.Cwd = c.cwd

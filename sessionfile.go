@@ -13,10 +13,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/atomicfile"
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 	"github.com/elsewhere-sh/elsewhere/internal/safename"
 	"github.com/gofrs/flock"
-	"github.com/google/renameio/v2"
 )
 
 // lockWait bounds the wait for another process that switches the same session to a new version, which takes a moment.
@@ -137,7 +137,7 @@ func (f *sessionFile) write() error {
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(f.path, append(raw, '\n'), 0o600, renameio.IgnoreUmask()); err != nil {
+	if err := atomicfile.Write(f.path, append(raw, '\n'), 0o600); err != nil {
 		return err
 	}
 	f.seen, err = os.Stat(f.path)
