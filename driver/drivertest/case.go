@@ -335,6 +335,7 @@ type pending struct {
 	res     *elsewhere.Result
 	err     error
 	started time.Time
+	ended   time.Time // when Run returned
 }
 
 // start runs a command and does not wait for it. The case's end interrupts it.
@@ -345,6 +346,7 @@ func (s *session) start(command string, opts ...runOption) *pending {
 	go func() {
 		defer close(p.done)
 		p.res, p.err = s.tryCtx(ctx, p.command, opts...)
+		p.ended = time.Now()
 	}()
 	s.t.Cleanup(func() { cancel(); <-p.done })
 	return p
@@ -376,8 +378,17 @@ func (p *pending) interrupt() *result {
 	begin := time.Now()
 	p.cancel()
 	r := p.wait()
-	within(p.s.t, begin, endPromise)
+	p.within(begin, endPromise)
 	return r
+}
+
+// within fails the case if Run returned later than the promise and the allowance after begin.
+func (p *pending) within(begin time.Time, promise time.Duration) {
+	p.s.t.Helper()
+	<-p.done
+	if d := p.ended.Sub(begin); d > promise+allowance {
+		p.s.t.Errorf("took %v; promised are %v", d.Round(time.Millisecond), promise)
+	}
 }
 
 // within fails the case if more than the promise and the allowance have passed since begin.
@@ -511,7 +522,7 @@ func (t *test) eventually(what string, promise time.Duration, holds func() bool)
 		if time.Now().After(deadline) {
 			t.Fatalf("still not so after %v: %s", promise+allowance, what)
 		}
-		time.Sleep(20 * time.Millisecond) // between two looks; the event is what is waited for
+		time.Sleep(30 * time.Millisecond) // between two looks; the event is what is waited for
 	}
 }
 

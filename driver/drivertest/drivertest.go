@@ -48,7 +48,7 @@ type Harness struct {
 	// session; false says that the session's end is its end, as on local.
 	KeepsChildren bool
 
-	// Parallel is how many cases run at once; 0 means 6.
+	// Parallel is how many cases run at once, and as many again of those that mostly wait; 0 means 4.
 	Parallel int
 }
 
@@ -130,7 +130,7 @@ type testCase struct {
 	name  string
 	run   func(t *test)
 	needs []Need
-	// slow cases mostly wait; they do not count against Harness.Parallel.
+	// slow cases mostly wait; they have slots of their own.
 	slow bool
 	// big cases are left out under -short.
 	big bool
@@ -208,6 +208,7 @@ type runner struct {
 	t     *testing.T
 	h     *Harness
 	slots chan struct{}
+	slow  chan struct{} // the same for slow cases
 
 	others sync.WaitGroup // the cases that need not be alone
 	alone  sync.Mutex     // held by the one that is
@@ -223,9 +224,9 @@ type runner struct {
 func newRunner(t *testing.T, h *Harness) *runner {
 	n := h.Parallel
 	if n == 0 {
-		n = 6
+		n = 4
 	}
-	return &runner{t: t, h: h, slots: make(chan struct{}, n), skipped: map[string][]string{}}
+	return &runner{t: t, h: h, slots: make(chan struct{}, n), slow: make(chan struct{}, n), skipped: map[string][]string{}}
 }
 
 // runAll runs all groups at once, as far as the slots allow, and then the cases that have to be alone. Cases are not run
@@ -271,6 +272,8 @@ func (r *runner) runGroup(t *testing.T, g group) {
 				defer r.alone.Unlock()
 			case c.slow:
 				defer r.others.Done()
+				r.slow <- struct{}{}
+				defer func() { <-r.slow }()
 			default:
 				defer r.others.Done()
 				r.slots <- struct{}{}

@@ -170,8 +170,8 @@ func killGroup() group {
 			}
 			for _, c := range calls {
 				c.wait().ended(elsewhere.Interrupted, 130)
+				c.within(begin, endPromise)
 			}
-			within(t, begin, endPromise)
 			s.gone(procs, 0)
 		}},
 		{name: "a timeout while another call floods is on time", slow: true, run: func(t *test) {
@@ -257,7 +257,7 @@ func killTree(t *test, text string, names []string, how ending) {
 	switch how {
 	case byTimeout:
 		r = p.wait().ended(elsewhere.TimedOut, 124)
-		within(t, p.started, limit+endPromise)
+		p.within(p.started, limit+endPromise)
 	case byInterruptOfStopped:
 		for _, proc := range procs {
 			s.observe("kill -STOP " + proc.pid)

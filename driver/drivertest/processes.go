@@ -131,7 +131,7 @@ func (b *box) gone(procs []process, promise time.Duration) {
 			b.t.Errorf("still alive after %v: %s", promise+allowance, strings.Join(strings.Fields(left), ", "))
 			return
 		}
-		time.Sleep(50 * time.Millisecond) // between two looks
+		time.Sleep(100 * time.Millisecond) // between two looks
 	}
 }
 
