@@ -4,6 +4,9 @@ import (
 	"strings"
 )
 
+// plainPath keeps the developer's own tools out, where the caller's PATH counts.
+var plainPath = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+
 // packageGroup: login files and tools that people really have, from Debian's packages. Where a package is not installed in
 // the place its case is skipped with that reason.
 func packageGroup() group {
@@ -18,11 +21,14 @@ func packageGroup() group {
 			b := t.own(boxSpec{PlaceSpec: PlaceSpec{Profile: map[string]string{".bashrc": "PS1='$ '; . /usr/share/bash-completion/bash_completion\nexport AFTER=1\n"}}})
 			needs(t, b, "/usr/share/bash-completion/bash_completion", "bash-completion")
 			s := b.session("")
-			n := strings.TrimSpace(b.observe(`. /usr/share/bash-completion/bash_completion; declare -F | wc -l`))
-			s.run(`declare -F | wc -l; echo "$AFTER"`, split).out(n + "\n1\n").err("").code(0).noNotice("function")
-			s.run(`_get_comp_words_by_ref -n : cur 2>/dev/null; type -t _init_completion __ltrim_colon_completions; declare -F | wc -l`, split).out("function\nfunction\n" + n + "\n").err("")
-			s.run(`set -euo pipefail; quote() { :; }; echo fine`, split).out("fine\n").err("")
-			s.want(`declare -F | wc -l`, n+"\n")
+			natively := strings.Fields(b.observe(`. /usr/share/bash-completion/bash_completion; compgen -A function`))
+			for range 2 {
+				r := s.run(`set -euo pipefail; compgen -A function; echo "after=$AFTER"`, split).err("").code(0).has("after=1\n").noNotice("function")
+				if lost := missing(natively, strings.Fields(string(r.Stdout))); len(lost) > 0 || len(natively) < 20 {
+					r.fail("of %d functions these are lost: %q", len(natively), lost)
+				}
+			}
+			s.run(`COMP_WORDS=(cmd --opt=a:b) COMP_CWORD=1; _get_comp_words_by_ref -n : cur; type -t _init_completion __ltrim_colon_completions`, split).out("function\nfunction\n")
 		}},
 		{name: "environment-modules: module works from call to call", run: func(t *test) {
 			b := t.own(boxSpec{PlaceSpec: PlaceSpec{Profile: map[string]string{
@@ -42,28 +48,29 @@ func packageGroup() group {
 		}},
 		{name: "virtualenvwrapper: mkvirtualenv in one call, workon and deactivate in the next", slow: true, run: func(t *test) {
 			const script = "/usr/share/virtualenvwrapper/virtualenvwrapper.sh"
-			b := t.own(boxSpec{PlaceSpec: PlaceSpec{Profile: map[string]string{".bashrc": "export WORKON_HOME=$HOME/envs VIRTUALENVWRAPPER_PYTHON=/usr/bin/python3 PATH=/usr/bin:/bin:$PATH\nmkdir -p \"$WORKON_HOME\"\n. " + script + "\n"}}})
+			b := t.own(boxSpec{PlaceSpec: PlaceSpec{Environ: plainPath, Profile: map[string]string{".bashrc": "export WORKON_HOME=$HOME/envs VIRTUALENVWRAPPER_PYTHON=/usr/bin/python3 PATH=/usr/bin:/bin:$PATH\nmkdir -p \"$WORKON_HOME\"\n. " + script + "\n"}}})
 			needs(t, b, script, "virtualenvwrapper")
 			s := b.session("")
 			s.run(`type -t workon mkvirtualenv`).out("function\nfunction\n")
-			s.run(`mkvirtualenv -p /usr/bin/python3 --no-download dt >/dev/null 2>&1; echo "${VIRTUAL_ENV##*/}"`).out("dt\n")
+			s.run(`mkvirtualenv -p /usr/bin/python3 --no-download --no-pip dt; echo "in ${VIRTUAL_ENV##*/}"`).code(0).has("in dt\n")
 			s.run(`python -c 'import sys; print(sys.prefix.split("/")[-1])'; workon`).out("dt\ndt\n")
 			s.run(`deactivate; echo "${VIRTUAL_ENV-none}"`).out("none\n").code(0)
 			s.run(`echo "${VIRTUAL_ENV-none}"; workon dt; echo "${VIRTUAL_ENV##*/}"`).out("none\ndt\n")
 			s.run(`command -v python | tail -c 15; cdvirtualenv; pwd`).has("/dt\n")
 		}},
-		{name: "a Python venv activated in one call is used in the next, and deactivated in a third", slow: true, run: func(t *test) {
-			b := t.own(boxSpec{})
+		{name: "a Python venv activated in one call is used in the next, and left in a third", slow: true, run: func(t *test) {
+			b := t.own(boxSpec{PlaceSpec: PlaceSpec{Environ: plainPath}})
 			if b.observe(`/usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null && echo there`) != "there\n" {
 				t.skip("python3 with venv is not installed in this place")
 			}
 			s := b.session("")
-			path := string(s.run(`echo "$PATH"; echo "${PS1-unset}"`).code(0).Output)
 			s.run(`/usr/bin/python3 -m venv --without-pip @D/v`).code(0)
 			s.want(`. @D/v/bin/activate`, "")
 			s.want(`command -v python; python -c 'import sys; print(sys.prefix)'; echo "$VIRTUAL_ENV"`, strings.ReplaceAll("D/v/bin/python\nD/v\nD/v\n", "D", s.d()))
+			// What activate keeps for deactivate is not exported, so PATH is only put back within one call.
 			s.want(`type -t deactivate; deactivate`, "function\n")
-			s.want(`echo "$PATH"; echo "${PS1-unset}"; echo "${VIRTUAL_ENV-unset}"; type -t deactivate; :`, path+"unset\n")
+			s.want(`echo "${VIRTUAL_ENV-unset}"; type -t deactivate; :`, "unset\n")
+			s.want(`p=$PATH; . @D/v/bin/activate; deactivate; [ "$PATH" = "$p" ] && echo same`, "same\n")
 		}},
 		{name: "an agent's usual tools: git, a pager, make and a pipe between them", run: func(t *test) {
 			b := t.shared()

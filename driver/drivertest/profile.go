@@ -51,12 +51,12 @@ func profileGroup() group {
 				t.Errorf("the login file was read %d times", n)
 			}
 		}},
-		{name: "auto_source_bashrc: false reads none of them", run: func(t *test) {
+		{name: "auto_source_bashrc: false reads what a login bash reads and no more", run: func(t *test) {
 			s := t.own(boxSpec{
-				PlaceSpec: PlaceSpec{Profile: map[string]string{".profile": "export A=1", ".bash_profile": "export A=1", ".bashrc": "export A=1"}},
+				PlaceSpec: PlaceSpec{Profile: map[string]string{".profile": "export A=profile", ".bash_profile": "export B=bash_profile", ".bashrc": "export C=bashrc"}},
 				Settings:  map[string]string{"auto_source_bashrc": "false"},
 			}).session("")
-			s.want(`echo "${A-unset}"`, "unset\n")
+			s.want(`echo "${A-unset} ${B-unset} ${C-unset}"`, "unset bash_profile unset\n")
 		}},
 		{name: "shell_init_files are read instead, missing ones skipped", run: func(t *test) {
 			b := t.own(boxSpec{
@@ -104,7 +104,7 @@ func profileGroup() group {
 		with("a login file that reads its stdin gets end of file", ".bashrc", "read -r x; cat; export GOT=\"<$x>\"\n", func(t *test, s *session) {
 			s.want(`echo "$GOT"`, "<>\n")
 		}),
-		with("L08 a login file that asks for a terminal finds none", ".bashrc", "stty sane; tty; read -r x < /dev/tty; bash -i -c : ; export A=1\n", func(t *test, s *session) {
+		with("L08 a login file that asks for a terminal finds none", ".bashrc", "stty sane; tty; read -r x < /dev/tty; bash --norc -i -c : ; export A=1\n", func(t *test, s *session) {
 			s.want(`echo "$A"`, "1\n")
 		}),
 		with("a login file that leaves a child behind does not delay the session", ".bashrc", "sleep 1000 & (setsid sleep 1000 &) ; export A=1\n", func(t *test, s *session) {
@@ -129,18 +129,22 @@ func profileGroup() group {
 			}
 		}),
 		with("a login file that redefines builtins breaks nothing", ".bashrc",
-			"builtin() { command echo no; }; trap() { :; }; export() { command export \"$@\"; echo exported; }; printf() { :; }; declare() { :; }; exit() { :; }; eval() { :; }; set() { :; }; unset() { :; }; read() { :; }\nexport A=1\n", func(t *test, s *session) {
+			"trap() { :; }; export() { command export \"$@\"; echo exported; }; printf() { :; }; declare() { :; }; exit() { :; }; eval() { :; }; set() { :; }; unset() { :; }; read() { :; }\nexport A=1\n", func(t *test, s *session) {
 				s.run(`echo "$A"; command export B=2; command cd /usr`, split).out("1\n").err("").saved(true)
 				s.run(`echo "$B $PWD"`, split).out("2 /usr\n").err("")
 				s.run(`set +e; echo x; (exit 3)`, split).out("x\n").code(3)
 			}),
+		with("a login file that defines a function builtin breaks nothing", ".bashrc", "export A=1; builtin() { command builtin \"$@\"; }\n", func(t *test, s *session) {
+			s.run(`echo "$A"; export B=2; cd /usr`, split).out("1\n").err("").saved(true)
+			s.run(`echo "$B $PWD"; type -t builtin`, split).out("2 /usr\nfunction\n").err("")
+		}),
 		with("a login file that closes descriptors breaks nothing", ".bashrc", "exec 2>&- 1>&-; exec 0<&-; for ((i = 3; i < 256; i++)); do eval \"exec $i>&-\"; done 2>/dev/null; export A=1\n", func(t *test, s *session) {
 			s.run(`echo hi; cat`, stdin("in")).code(0).out("hi\nin")
 			s.want(`echo again`, "again\n")
 		}),
 		with("a login file with many functions and an option parser is taken whole", ".bashrc",
 			"for i in {1..300}; do eval \"fn_$i() { case \\$1 in -a|--all) echo all $i;; *) echo $i;; esac; }\"; done; complete -F fn_1 cmd; shopt -s extglob progcomp; PROMPT_COMMAND='echo prompt'; PS1='> '\n", func(t *test, s *session) {
-				s.want(`fn_1; fn_300 -a; declare -F | wc -l`, "1\nall 300\n300\n")
+				s.want(`fn_1; fn_300 -a; compgen -A function fn_ | wc -l`, "1\nall 300\n300\n")
 			}),
 		with("the PATH of a login file is kept", ".bashrc", "mkdir -p \"$HOME/bin\"; printf '#!/bin/sh\\necho tool\\n' > \"$HOME/bin/drivertest-tool\"; chmod +x \"$HOME/bin/drivertest-tool\"; PATH=\"$HOME/bin:$PATH\"\n", func(t *test, s *session) {
 			s.want(`drivertest-tool`, "tool\n")
