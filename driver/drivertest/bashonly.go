@@ -64,8 +64,8 @@ func bashOnlyGroup() group {
 		{name: "a timeout ends the shell and its children, and returns what was printed", slow: true, run: func(t *test) {
 			b := t.own(spec)
 			s := b.session("")
-			// No sleep here: a heart beats by reading from a pipe that nobody writes.
-			beat := `beat() { echo $BASHPID > /tmp/$1.pid; exec 7<> <(:); while :; do echo >> /tmp/$1.beat; read -r -t 0.1 <&7; done; }; `
+			// No sleep here: a heart waits by reading from a coprocess that says nothing.
+			beat := `beat() { echo $BASHPID > /tmp/$1.pid; coproc WAIT { read -r; }; while :; do echo >> /tmp/$1.beat; read -r -t 0.1 _ <&${WAIT[0]}; done; }; `
 			for name, command := range map[string]string{
 				"plain": beat + `echo early; beat plain & beat plain2`,
 				"deaf":  beat + `trap '' TERM INT; echo early; ( beat deaf & wait ) & beat deaf2`,
@@ -91,7 +91,7 @@ func bashOnlyGroup() group {
 		{name: "a background child does not delay the result", run: func(t *test) {
 			s := t.own(spec).session("")
 			begin := time.Now()
-			s.want(`{ exec 7<> <(:); read -r -t 60 <&7; } & echo started`, "started\n")
+			s.want(`{ coproc WAIT { read -r; }; read -r -t 60 _ <&${WAIT[0]}; } & echo started`, "started\n")
 			within(t, begin, time.Second)
 			s.want(`echo next`, "next\n")
 		}},

@@ -47,8 +47,9 @@ func packageGroup() group {
 			s.run(`echo "${DRIVERTEST_MODULE-unset}"; case $PATH in /opt/drivertest2/bin:*) echo in front;; esac; case :$PATH: in *:/opt/drivertest/bin:*) echo left;; esac`).out("unset\nin front\n")
 		}},
 		{name: "virtualenvwrapper: mkvirtualenv in one call, workon and deactivate in the next", slow: true, run: func(t *test) {
+			// Its functions want the variables that it sets and does not export, which no state carries: hence set -a.
 			const script = "/usr/share/virtualenvwrapper/virtualenvwrapper.sh"
-			b := t.own(boxSpec{PlaceSpec: PlaceSpec{Environ: plainPath, Profile: map[string]string{".bashrc": "export WORKON_HOME=$HOME/envs VIRTUALENVWRAPPER_PYTHON=/usr/bin/python3 PATH=/usr/bin:/bin:$PATH\nmkdir -p \"$WORKON_HOME\"\n. " + script + "\n"}}})
+			b := t.own(boxSpec{PlaceSpec: PlaceSpec{Environ: plainPath, Profile: map[string]string{".bashrc": "export WORKON_HOME=$HOME/envs VIRTUALENVWRAPPER_PYTHON=/usr/bin/python3 PATH=/usr/bin:/bin:$PATH\nmkdir -p \"$WORKON_HOME\"\nset -a\n. " + script + "\nset +a\n"}}})
 			needs(t, b, script, "virtualenvwrapper")
 			s := b.session("")
 			s.run(`type -t workon mkvirtualenv`).out("function\nfunction\n")

@@ -132,7 +132,7 @@ func profileGroup() group {
 			"trap() { :; }; export() { command export \"$@\"; echo exported; }; printf() { :; }; declare() { :; }; exit() { :; }; eval() { :; }; set() { :; }; unset() { :; }; read() { :; }\nexport A=1\n", func(t *test, s *session) {
 				s.run(`echo "$A"; command export B=2; command cd /usr`, split).out("1\n").err("").saved(true)
 				s.run(`echo "$B $PWD"`, split).out("2 /usr\n").err("")
-				s.run(`set +e; echo x; (exit 3)`, split).out("x\n").code(3)
+				s.run(`set +e; echo x; (command exit 3)`, split).out("x\n").code(3)
 			}),
 		with("a login file that defines a function builtin breaks nothing", ".bashrc", "export A=1; builtin() { command builtin \"$@\"; }\n", func(t *test, s *session) {
 			s.run(`echo "$A"; export B=2; cd /usr`, split).out("1\n").err("").saved(true)
