@@ -14,6 +14,8 @@ import (
 const (
 	// startWait bounds how long a bash may take from its start to being ready with the state loaded.
 	startWait = 30 * time.Second
+	// refillDelay is how long a command runs alone before the next shell is started beside it.
+	refillDelay = 2 * time.Millisecond
 	// tailWait is how long output is awaited after the end where the command's own process substitution may still pass it on.
 	tailWait = 250 * time.Millisecond
 	// statusWait bounds how long the exit status is awaited of a bash that reported that it is dying.
@@ -41,7 +43,6 @@ func (s *Session) Run(ctx context.Context, command string, opts *RunOptions) (*R
 			return nil, err
 		}
 		c.send()
-		s.refill()
 		c.wait(ctx)
 		if !c.neverStarted() || c.tries > 2 {
 			break
@@ -186,7 +187,7 @@ func (s *Session) awaitReady(ctx context.Context, sh *shell) (bad string, err er
 	case <-ctx.Done():
 		return "", fmt.Errorf("bash was not ready in time: %w", ctx.Err())
 	}
-	bad, lost := sh.readyReport.Fields[3], strings.Fields(sh.readyReport.Fields[4])
+	bad, lost := sh.readyReport.Fields[2], strings.Fields(sh.readyReport.Fields[3])
 	if bad == "slot" {
 		s.note("the state of this call cannot be saved: its file cannot be written")
 	}
@@ -241,6 +242,13 @@ func setsExitTrap(command string) bool {
 
 // wait waits for the end, whichever it is, and notes it.
 func (c *call) wait(ctx context.Context) {
+	// The next shell is started when this command is over or takes long enough not to notice.
+	refill := time.AfterFunc(refillDelay, c.s.refill)
+	defer func() {
+		if refill.Stop() {
+			c.s.sb.goroutines.Go(c.s.refill)
+		}
+	}()
 	var timeout <-chan time.Time
 	if c.opts.Timeout > 0 {
 		timer := time.NewTimer(c.opts.Timeout)

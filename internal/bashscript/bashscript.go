@@ -50,12 +50,6 @@ var neverSaved = []string{
 	"HERMES_KERNEL_DIR", "HERMES_DELEGATED_CHILD_CONTEXT", "AI_AGENT", "HERMES_AGENT", CallVariable, SessionVariable,
 }
 
-// neverPattern says in one bash pattern which of those names are not to be looked up by name.
-const neverPattern = "HERMES_@(SESSION_*|CRON_*|BROWSER_CONTROL_*|RPC_*)"
-
-// bashOwn are names that bash itself keeps; unsetting them would take their meaning away.
-var bashOwn = []string{"_", "SECONDS", "RANDOM", "LINENO", "IFS", "OPTIND", "PS4"}
-
 // Scripts are the texts for one sandbox. Its zero value is not usable; NewScripts makes one.
 type Scripts struct {
 	args    []string
@@ -69,17 +63,18 @@ type Scripts struct {
 // and never go into state.
 func NewScripts(keepEnv []string) *Scripts {
 	never := append(append([]string{}, neverSaved...), keepEnv...)
-	unset := make([]string, len(never))
+	words := make([]string, len(never))
 	for i, name := range never {
-		unset[i] = name
+		words[i] = name
 		if prefix, ok := strings.CutSuffix(name, "*"); ok {
-			unset[i] = "${!" + prefix + "@}"
+			words[i] = "${!" + prefix + "@}"
 		}
 	}
-	dump := strings.Replace(compact(dumpSource), "@NEVER@", strings.Join(unset, " "), 1)
+	names := strings.Join(words, " ")
+	dump := strings.ReplaceAll(compact(dumpSource), "@NEVER@", names)
 	report := compact(reportSource)
-	boot := "ew_report=" + Quote(report) + "\new_dump=" + Quote(dump) + "\new_keep=" + Quote(" "+strings.Join(append(never, bashOwn...), " ")+" ") +
-		"\n" + strings.ReplaceAll(compact(bootSource), "@NEVER@", neverPattern)
+	boot := "ew_report=" + Quote(report) + "\new_dump=" + Quote(dump) + "\n" +
+		strings.ReplaceAll(compact(bootSource), "@NEVER@", names)
 	s := &Scripts{
 		boot:    append([]byte(boot), 0),
 		endTrap: report + dump,

@@ -40,23 +40,22 @@ for ew in "${ew_drop[@]}"; do
 	: >"$ew"
 done 2>/dev/null
 [[ ! $ew_boot ]] || printf '%s' "$ew_self" >"$ew_boot"
-ew_start= ew_bad=
-{ IFS= read -r ew <"/proc/$$/stat" && set -- ${ew##*) } && ew_start=${20} && set --; } 2>/dev/null
-{ printf '# %s %s %s\n' "$ew_record" "$$" "$ew_start" >"$ew_slot"; } 2>/dev/null || ew_bad=slot
+ew_bad=
+{ printf '# %s %s\n' "$ew_record" "$$" >"$ew_slot"; } 2>/dev/null || ew_bad=slot
 
-# Load: the state alone says what is exported; only the names of ew_keep stay as they were when this bash started.
+# Load: the state alone says what is exported; only what is never saved stays as it was when this bash started.
 ew_lost=
 if [[ $ew_from ]]; then
-	if [[ -r /proc/$$/environ ]]; then
-		while IFS= read -r -d '' ew; do
-			ew=${ew%%=*}
-			[[ $ew_keep == *" $ew "* || $ew == @NEVER@ ]] || unset -v "$ew"
-		done <"/proc/$$/environ"
+	ew_keep=
+	for ew in @NEVER@; do
+		[[ ${!ew+x} ]] && printf -v ew_q 'export %s=%q;' "$ew" "${!ew}" && ew_keep+=$ew_q
+	done
+	if (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 )) && mapfile -d '' -t ew_env <"/proc/$$/environ"; then
+		unset -v "${ew_env[@]%%=*}"
 	else
-		compgen -e >>"$ew_slot" && while IFS= read -r ew; do
-			[[ $ew_keep == *" $ew "* || $ew == @NEVER@ ]] || unset -v "$ew"
-		done <"$ew_slot"
+		compgen -e >>"$ew_slot" && while IFS= read -r ew; do unset -v "$ew"; done <"$ew_slot"
 	fi 2>/dev/null
+	eval "$ew_keep"
 	ew_vars= ew_funcs=
 	. "$ew_from" >/dev/null 2>&1 </dev/null
 	LC_ALL=C
@@ -77,7 +76,7 @@ if [[ $ew_from ]]; then
 fi
 ew_oldpwd=${OLDPWD-}
 builtin cd / >/dev/null 2>&1
-builtin printf '%s' "${ew_token}R$$;$ew_start;$BASH_VERSION;$ew_bad;${ew_lost//;/};"
+builtin printf '%s' "${ew_token}R$$;$BASH_VERSION;$ew_bad;${ew_lost//;/};"
 [[ $ew_bad != state ]] || builtin exit 0
 
 # Message 2: ew_cwd, ew_dir, ew_stdin, ew_split, ew_trap, ew_check, ew_names, ew_set, and the command, which goes where
