@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"time"
@@ -137,7 +136,7 @@ func ended(r *elsewhere.Result, err error) error {
 	case r.Cause != elsewhere.Exited || r.ExitCode != 0:
 		return fmt.Errorf("ended with %s, exit code %d: %q", r.Cause, r.ExitCode, r.Output)
 	case !r.StateSaved:
-		return errors.New("its state was not saved")
+		return fmt.Errorf("its state was not saved; notices: %q", r.Notices)
 	}
 	return nil
 }

@@ -180,7 +180,11 @@ func environment(home, hermes string) []string {
 
 // sandbox opens the backend's sandbox with environ, which names the homes.
 func sandbox(ctx context.Context, backend string, environ []string, ahead int) (*elsewhere.Sandbox, error) {
-	cfg, err := config.Load(config.Options{Backends: all.Backends(), Environ: environ, Dir: "/"})
+	cfg, err := config.Load(config.Options{
+		Backends: all.Backends(), Environ: environ, Dir: "/",
+		// A bash that leaves because it has waited for so long would be no part of the figures.
+		Flags: map[string]string{"spawn_ahead_idle": "3600"},
+	})
 	if err != nil {
 		return nil, err
 	}

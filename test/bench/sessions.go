@@ -70,7 +70,7 @@ func openMany(ctx context.Context, backend string, n, blocks int) (result any, e
 			return nil, err
 		}
 	}
-	if err := settle(ctx, n+1); err != nil {
+	if err := settle(ctx); err != nil {
 		return nil, err
 	}
 	var bashes []processMemory
@@ -100,12 +100,15 @@ func openMany(ctx context.Context, backend string, n, blocks int) (result any, e
 	return m, nil
 }
 
-// settle waits until as many children as expected are there and have stopped to work: a bash that still boots is not
-// idle.
-func settle(ctx context.Context, children int) error {
+// settle waits until no child is started, ends or works any more: a bash that still boots is not idle.
+func settle(ctx context.Context) error {
+	type seen struct {
+		children int
+		used     float64
+	}
 	deadline := time.Now().Add(30 * time.Second)
-	last, quiet := -1.0, 0
-	for quiet < 4 {
+	var last seen
+	for quiet := 0; quiet < 4; {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the waiting bashes did not come to rest")
 		}
@@ -113,11 +116,10 @@ func settle(ctx context.Context, children int) error {
 			return err
 		}
 		pids := childrenOf()
-		used := processorTime(pids)
-		if len(pids) == children && used == last {
-			quiet++
+		if now := (seen{len(pids), processorTime(pids)}); now != last {
+			last, quiet = now, 0
 		} else {
-			last, quiet = used, 0
+			quiet++
 		}
 	}
 	return nil
