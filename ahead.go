@@ -91,7 +91,10 @@ func (s *Session) loadShell(sh *shell, state stateRef) error {
 	s.sb.goroutines.Go(func() {
 		select {
 		case <-sh.ready:
+			sh.noteReady(true)
+			sh.noteGroup()
 		case <-sh.exited:
+			sh.noteReady(false)
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()

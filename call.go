@@ -160,6 +160,8 @@ func (c *call) awaitTrap(ctx context.Context) {
 		c.endTree(TimedOut)
 	case <-ctx.Done():
 		c.endTree(Interrupted)
+	case <-c.s.done:
+		c.endTree(Interrupted)
 	case <-c.failed:
 		c.endTree(Interrupted)
 	}

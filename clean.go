@@ -51,11 +51,18 @@ func (sb *Sandbox) clean() {
 	if len(paths) == 0 {
 		return
 	}
-	sb.end(ctx, request.String())
+	if _, confirmed := sb.end(ctx, request.String()); !confirmed {
+		return
+	}
 	sb.removeState(paths...)
+	for _, id := range ids {
+		if err := owner.Forget(sb.home, id); err != nil {
+			sb.log.Debug("a dead owner's lease was not removed", "error", err)
+		}
+	}
 }
 
-// record is the first line of a state file whose call has not ended: "# OWNER ID MARK PID START".
+// record is the first line of a state file whose call has not ended: "# OWNER ID MARK PID".
 type record struct {
 	owner, id string
 	mark      bashscript.Mark

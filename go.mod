@@ -10,7 +10,6 @@ require (
 )
 
 require (
-	github.com/google/renameio/v2 v2.0.2
 	golang.org/x/sys v0.49.0
 	mvdan.cc/sh/v3 v3.14.1
 )

@@ -14,6 +14,8 @@ import (
 const (
 	// startWait bounds how long a bash may take from its start to being ready with the state loaded.
 	startWait = 30 * time.Second
+	// refillDelay is how long a command runs alone before the next shell is started beside it.
+	refillDelay = 2 * time.Millisecond
 	// tailWait is how long output is awaited after the end where the command's own process substitution may still pass it on.
 	tailWait = 250 * time.Millisecond
 	// statusWait bounds how long the exit status is awaited of a bash that reported that it is dying.
@@ -34,6 +36,10 @@ func (s *Session) Run(ctx context.Context, command string, opts *RunOptions) (*R
 	if err := checkCall(command, opts); err != nil {
 		return nil, wrap(err, driver.KindConfig, "run", s.sb.backend, s.sb.task, "")
 	}
+	if !s.begin() {
+		return nil, wrap(errText("the session is closed"), driver.KindConfig, "run", s.sb.backend, s.name, "open it again")
+	}
+	defer s.calls.Done()
 	c := newCall(s, command, opts)
 	defer c.close()
 	for {
@@ -41,7 +47,6 @@ func (s *Session) Run(ctx context.Context, command string, opts *RunOptions) (*R
 			return nil, err
 		}
 		c.send()
-		s.refill()
 		c.wait(ctx)
 		if !c.neverStarted() || c.tries > 2 {
 			break
@@ -91,10 +96,8 @@ func (e errText) Error() string { return string(e) }
 // prepare gets a shell that is ready and has loaded the session's current state.
 func (c *call) prepare(ctx context.Context) error {
 	c.tries++
+	c.cause, c.code, c.signal, c.lost = "", -1, "", nil
 	s := c.s
-	if s.isClosed() {
-		return wrap(errText("the session is closed"), driver.KindConfig, "run", s.sb.backend, s.name, "open it again")
-	}
 	if p, ok := s.sb.drv.(driver.Preparer); ok {
 		notices, err := p.Prepare(ctx)
 		if err != nil {
@@ -186,7 +189,7 @@ func (s *Session) awaitReady(ctx context.Context, sh *shell) (bad string, err er
 	case <-ctx.Done():
 		return "", fmt.Errorf("bash was not ready in time: %w", ctx.Err())
 	}
-	bad, lost := sh.readyReport.Fields[3], strings.Fields(sh.readyReport.Fields[4])
+	bad, lost := sh.readyReport.Fields[2], strings.Fields(sh.readyReport.Fields[3])
 	if bad == "slot" {
 		s.note("the state of this call cannot be saved: its file cannot be written")
 	}
@@ -225,9 +228,13 @@ func (c *call) sendTo(cwd string) {
 	c.started = time.Now()
 	c.s.sb.goroutines.Go(func() {
 		in := sh.proc.Stdin()
-		err := sh.write(message)
-		if err == nil && c.opts.Stdin != nil {
-			pump(in, c.opts.Stdin)
+		if sh.write(message) == nil && c.opts.Stdin != nil {
+			// Not before it began: a shell that never does must leave the caller's stdin to the next one.
+			select {
+			case <-sh.begun:
+				pump(in, c.opts.Stdin)
+			case <-sh.exited:
+			}
 		}
 		_ = in.Close()
 	})
@@ -241,6 +248,13 @@ func setsExitTrap(command string) bool {
 
 // wait waits for the end, whichever it is, and notes it.
 func (c *call) wait(ctx context.Context) {
+	// The next shell is started when this command is over or takes long enough not to notice.
+	refill := time.AfterFunc(refillDelay, c.s.refill)
+	defer func() {
+		if refill.Stop() {
+			c.s.sb.goroutines.Go(c.s.refill)
+		}
+	}()
 	var timeout <-chan time.Time
 	if c.opts.Timeout > 0 {
 		timer := time.NewTimer(c.opts.Timeout)
@@ -260,6 +274,8 @@ func (c *call) wait(ctx context.Context) {
 		} else {
 			c.endTree(Interrupted)
 		}
+	case <-c.s.done:
+		c.endTree(Interrupted)
 	case <-c.failed:
 		c.notices = append(c.notices, "the command was ended because its output could not be passed on: "+c.failure.Error())
 		c.endTree(Interrupted)

@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/audit"
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
@@ -36,7 +38,9 @@ type Sandbox struct {
 	ahead     int
 	aheadIdle time.Duration
 	spillDir  string
-	audit     auditor
+	auditLog  *audit.Log // nil where none is kept
+
+	bootState atomic.Int32
 
 	goroutines sync.WaitGroup
 
@@ -99,7 +103,8 @@ func newSandbox(view *config.Config, back driver.Backend, opts *SandboxOptions) 
 
 func (sb *Sandbox) open(ctx context.Context, view *config.Config, opts *SandboxOptions) error {
 	sb.takeLease()
-	sb.openAudit(view)
+	sb.spillDir = outputDir(sb.home)
+	sb.openAudit()
 	identity, err := owner.Identity(sb.home)
 	if err != nil {
 		sb.say("this run has an identity of its own: " + err.Error())
@@ -124,7 +129,7 @@ func (sb *Sandbox) open(ctx context.Context, view *config.Config, opts *SandboxO
 	sb.notices = append(sb.notices, sb.info.Notices...)
 	sb.scripts = bashscript.NewScripts(sb.info.KeepEnv)
 	if sb.info.Watchdog {
-		sb.watch = &watchdog{sb: sb}
+		sb.watch = newWatchdog(sb)
 	}
 	sb.goroutines.Go(sb.clean)
 	return nil
@@ -221,7 +226,7 @@ func Open(ctx context.Context, cfg *config.Config, opts *SandboxOptions) (*Sessi
 func (sb *Sandbox) Session(ctx context.Context, name string) (*Session, error) {
 	s := &Session{
 		sb: sb, name: name, first: make(chan struct{}, 1), cwd: sb.info.Dir,
-		saving: map[*shell]struct{}{}, loading: map[string]int{},
+		saving: map[*shell]struct{}{}, loading: map[string]int{}, shells: map[*shell]struct{}{}, done: make(chan struct{}),
 	}
 	s.first <- struct{}{}
 	if name != "" {
@@ -270,7 +275,10 @@ func (sb *Sandbox) Close(ctx context.Context) error {
 		errs = append(errs, s.Close(ctx))
 	}
 	sb.watch.close(ctx)
-	errs = append(errs, sb.wrapClose(sb.drv.Close(ctx)), sb.releaseLease(), sb.audit.Close())
+	if sb.bootState.Load() != bootNone {
+		sb.removeState(sb.bootFile())
+	}
+	errs = append(errs, sb.wrapClose(sb.drv.Close(ctx)), sb.releaseLease(), sb.auditLog.Close())
 	sb.awaitGoroutines(ctx)
 	return errors.Join(errs...)
 }
@@ -282,8 +290,10 @@ func (sb *Sandbox) wrapClose(err error) error {
 	return sb.wrap(err, "close")
 }
 
-// awaitGoroutines waits for what runs behind this sandbox, until ctx is done.
+// awaitGoroutines waits for what runs behind this sandbox, until ctx is done and not for ever.
 func (sb *Sandbox) awaitGoroutines(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, sb.grace+10*time.Second)
+	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		sb.goroutines.Wait()

@@ -2,6 +2,8 @@ package elsewhere
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +40,36 @@ type Session struct {
 	old     []string            // superseded state files, oldest first
 	notices []string            // for the next result
 	ahead   aheadPool
+	shells  map[*shell]struct{} // whose streams are open
+	calls   sync.WaitGroup
 	closed  bool
+	done    chan struct{} // closed by Close
+}
+
+// begin counts a call in, unless the session is closed.
+func (s *Session) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.calls.Add(1)
+	return true
+}
+
+// own keeps a shell until its streams are at their end.
+func (s *Session) own(sh *shell) {
+	s.mu.Lock()
+	s.shells[sh] = struct{}{}
+	s.mu.Unlock()
+	s.sb.goroutines.Go(func() {
+		<-sh.eof
+		<-sh.exited
+		sh.closeStreams()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.shells, sh)
+	})
 }
 
 // Name is the session's name, "" for a throw-away session.
@@ -118,18 +149,7 @@ func (s *Session) awaitSave(sh *shell) {
 		}
 		sh.release()
 		s.refill()
-		if s.sb.info.Linger {
-			return
-		}
-		// Its own end is at hand; what it left in the background may hold its streams for as long as it likes.
-		<-sh.exited
 	})
-}
-
-func (s *Session) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
 }
 
 // finishSave makes the state that sh wrote the current one, once; a shell that is not heard of by now has not written it.
@@ -171,16 +191,15 @@ func (s *Session) commit(state stateRef, cwd string) error {
 	if cwd == "" {
 		cwd = s.cwd
 	}
-	if state.path == "" {
-		state = s.state
-	}
 	var remove []string
 	if s.file != nil {
-		superseded, err := s.file.switchTo(state, cwd)
+		superseded, err := s.file.switchTo(state.path, cwd)
 		if err != nil {
 			return wrap(err, driver.KindUnavailable, "session", s.sb.backend, s.name, "free some space or check the rights of "+s.file.path)
 		}
-		remove = superseded
+		remove, state = superseded, stateRef{path: s.file.data.State}
+	} else if state.path == "" {
+		state = s.state
 	} else if s.state.path != state.path && s.state.path != "" {
 		s.old = append(s.old, s.state.path)
 		remove, s.old = s.old, nil
@@ -225,9 +244,9 @@ func (s *Session) current() (stateRef, string, error) {
 	return s.state, s.cwd, nil
 }
 
-// Close waits (at most 5 s) for states that are being written and gives the session up: waiting shells leave, and what
-// calls of a throw-away session left running is ended (TERM, 2 s, KILL) behind it. A named session stays on disk with
-// all that its calls started. A second Close does nothing.
+// Close interrupts the calls that run, waits (at most 5 s) for states that are being written and gives the session up:
+// waiting shells leave, and what calls of a throw-away session left running is ended (TERM, the grace, KILL) behind it. A
+// named session stays on disk with all that its calls started. A second Close does nothing.
 func (s *Session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -236,14 +255,21 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 	s.closed = true
 	s.mu.Unlock()
+	close(s.done)
+	s.calls.Wait() // each call returns within the grace and a second
 	err := s.Flush(ctx)
 	s.mu.Lock()
 	s.ahead.dropAll()
 	var remove []string
-	if s.name == "" {
+	if s.name == "" && s.state.path != "" {
 		remove = append(s.old, s.state.path)
 	}
+	open := slices.Collect(maps.Keys(s.shells))
 	s.mu.Unlock()
+	for _, sh := range open {
+		// Nobody reads any more what a child in the background still writes.
+		sh.closeStreams()
+	}
 	s.sb.sessionClosed(s)
 	if s.name == "" {
 		s.sb.removeState(remove...)

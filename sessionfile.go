@@ -13,10 +13,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/atomicfile"
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 	"github.com/elsewhere-sh/elsewhere/internal/safename"
 	"github.com/gofrs/flock"
-	"github.com/google/renameio/v2"
 )
 
 // lockWait bounds the wait for another process that switches the same session to a new version, which takes a moment.
@@ -137,7 +137,7 @@ func (f *sessionFile) write() error {
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(f.path, append(raw, '\n'), 0o600, renameio.IgnoreUmask()); err != nil {
+	if err := atomicfile.Write(f.path, append(raw, '\n'), 0o600); err != nil {
 		return err
 	}
 	f.seen, err = os.Stat(f.path)
@@ -162,23 +162,26 @@ func (f *sessionFile) reload() (changed bool, err error) {
 	return true, nil
 }
 
-// switchTo makes state and dir current on disk and returns the state files that are superseded for long enough. The last
+// switchTo makes state ("" keeps what is there) and dir current on disk and returns the state files that are superseded for long enough. The last
 // ones stay, for a reader of another process that is about to load one.
-func (f *sessionFile) switchTo(state stateRef, dir string) (superseded []string, err error) {
+func (f *sessionFile) switchTo(state, dir string) (superseded []string, err error) {
 	err = f.locked(func() error {
 		if err := f.read(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if state.path == f.data.State && dir == f.data.Cwd() && time.Since(f.data.Used) < time.Minute {
+		if state == "" {
+			state = f.data.State
+		}
+		if state == f.data.State && dir == f.data.Cwd() && time.Since(f.data.Used) < time.Minute {
 			return nil
 		}
-		if state.path != f.data.State && f.data.State != "" {
+		if state != f.data.State && f.data.State != "" {
 			f.data.Old = append(f.data.Old, f.data.State)
 		}
 		if n := len(f.data.Old) - keptVersions; n > 0 {
 			superseded, f.data.Old = f.data.Old[:n], f.data.Old[n:]
 		}
-		f.data.State, f.data.Used = state.path, time.Now().UTC()
+		f.data.State, f.data.Used = state, time.Now().UTC()
 		f.data.setCwd(dir)
 		return f.write()
 	})

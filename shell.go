@@ -2,7 +2,6 @@ package elsewhere
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -26,14 +25,15 @@ type shell struct {
 
 	wmu sync.Mutex // messages to stdin
 
-	from    *stateRef       // what it was told to load; nil before
-	loading bashscript.Load // the message that told it
-	ready   chan struct{}   // closed when R came
-	begun   chan struct{}   // closed when B came
-	ended   chan struct{}   // closed when E came
-	saved   chan struct{}   // closed when S, U or F came
-	eof     chan struct{}   // closed when stdout and stderr are at their end
-	exited  chan struct{}   // closed when the bash itself ended
+	fromFile bool            // it finds its boot text in a file
+	from     *stateRef       // what it was told to load; nil before
+	loading  bashscript.Load // the message that told it
+	ready    chan struct{}   // closed when R came
+	begun    chan struct{}   // closed when B came
+	ended    chan struct{}   // closed when E came
+	saved    chan struct{}   // closed when S, U or F came
+	eof      chan struct{}   // closed when stdout and stderr are at their end
+	exited   chan struct{}   // closed when the bash itself ended
 
 	// Written before the channel of the same event is closed.
 	readyReport, beginReport, endReport bashscript.Report
@@ -60,12 +60,14 @@ func (sb *Sandbox) startShell(ctx context.Context, session *Session) (*shell, er
 		ready: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), saved: make(chan struct{}),
 		eof: make(chan struct{}), exited: make(chan struct{}), errEnd: make(chan struct{}), idleSince: time.Now(),
 	}
-	if err := sb.watch.add(ctx, sh.mark, sh.id); err != nil {
+	if err := sb.watch.add(ctx, sh.mark, sh.id, 0); err != nil {
 		return nil, err
 	}
+	args, fromFile := sb.bootArgs()
+	sh.fromFile = fromFile
 	proc, err := sb.drv.Bash(ctx, driver.BashSpec{
 		ID:   sh.id,
-		Args: sb.scripts.Args(),
+		Args: args,
 		Env:  []string{bashscript.CallVariable + "=" + sh.id, bashscript.SessionVariable + "=" + session.id},
 	})
 	if err != nil {
@@ -75,11 +77,41 @@ func (sb *Sandbox) startShell(ctx context.Context, session *Session) (*shell, er
 	sh.proc = proc
 	sb.goroutines.Go(sh.readStreams)
 	sb.goroutines.Go(sh.awaitExit)
-	// A pipe takes this at once; a slow transport may not, and nobody should wait for it.
-	if err := sh.write(sb.scripts.Boot()); err != nil {
-		sh.statusErr = errors.Join(sh.statusErr, err)
+	session.own(sh)
+	if !fromFile {
+		// An error shows as a bash that is never ready, with more to say.
+		_ = sh.write(sb.scripts.Boot())
 	}
 	return sh, nil
+}
+
+// bootArgs are the arguments of the next bash: it finds the boot text in a file once an earlier one has written it there.
+func (sb *Sandbox) bootArgs() (args []string, fromFile bool) {
+	if sb.bootState.Load() == bootWritten {
+		if args, ok := sb.scripts.FileArgs(sb.bootFile()); ok {
+			return args, true
+		}
+	}
+	return sb.scripts.Args(), false
+}
+
+// The states of the file with the boot text. Only a sandbox that starts shells ahead has one: a single call gains nothing.
+const (
+	bootNone int32 = iota
+	bootBeing
+	bootWritten
+)
+
+func (sb *Sandbox) bootFile() string { return sb.slotPath(true, "boot-"+sb.owner) }
+
+// noteReady learns from a shell that is ready, or has ended before, whether the boot text's file can be used.
+func (sh *shell) noteReady(ready bool) {
+	switch {
+	case sh.loading.Boot != "" && ready:
+		sh.sb.bootState.Store(bootWritten)
+	case sh.loading.Boot != "", sh.fromFile && !ready:
+		sh.sb.bootState.Store(bootNone)
+	}
 }
 
 func (sh *shell) write(p []byte) error {
@@ -97,6 +129,9 @@ func (sh *shell) load(from *stateRef, drop []string) error {
 		Token: sh.token, Mark: sh.mark, Slot: sh.slot, From: from.path,
 		Record: fmt.Sprintf("%s %s %d", sh.sb.owner, sh.id, uint64(sh.mark)),
 		Drop:   drop, Linger: sh.sb.info.Linger,
+	}
+	if !sh.fromFile && sh.sb.ahead > 0 && sh.sb.bootState.CompareAndSwap(bootNone, bootBeing) {
+		sh.loading.Boot = sh.sb.bootFile()
 	}
 	return sh.write(sh.sb.scripts.Load(sh.loading))
 }
@@ -123,19 +158,23 @@ func (sh *shell) drop() {
 // release says that this bash's call is over: nobody has to end it any more.
 func (sh *shell) release() {
 	sh.mu.Lock()
-	done := sh.released
-	sh.released = true
-	sh.mu.Unlock()
-	if !done {
+	defer sh.mu.Unlock()
+	if !sh.released {
+		sh.released = true
 		sh.sb.watch.remove(sh.mark)
 	}
 }
 
-func (sh *shell) closeStreams() {
-	_ = sh.proc.Stdin().Close()
-	_ = sh.proc.Stdout().Close()
-	_ = sh.proc.Stderr().Close()
+// noteGroup tells the watchdog the bash's process group, beside the marks.
+func (sh *shell) noteGroup() {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if !sh.released {
+		_ = sh.sb.watch.add(context.Background(), sh.mark, sh.id, atoi(sh.readyReport.Fields[0]))
+	}
 }
+
+func (sh *shell) closeStreams() { closeStreams(sh.proc) }
 
 // exitedNow tells whether the bash itself ended.
 func (sh *shell) exitedNow() bool {

@@ -5,61 +5,105 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 )
 
 // watchdog is one bash that ends what this process leaves when it dies, also by KILL: its stdin is a pipe that only this
-// process holds. It needs nothing but bash and knows every call before its bash starts. A nil watchdog does nothing.
+// process holds. It needs nothing but bash and knows every call before its bash starts. One that died or does not read is
+// replaced. A nil watchdog does nothing.
 type watchdog struct {
 	sb *Sandbox
 
-	mu     sync.Mutex
-	proc   driver.Process
-	closed bool
+	mu       sync.Mutex
+	proc     driver.Process
+	calls    map[bashscript.Mark]string // the requests that are in force
+	sessions map[uint32]string
+	closed   bool
+}
+
+// watchdogWait bounds a write to the watchdog, which reads at once unless it is dead or stopped.
+const watchdogWait = 2 * time.Second
+
+func newWatchdog(sb *Sandbox) *watchdog {
+	return &watchdog{sb: sb, calls: map[bashscript.Mark]string{}, sessions: map[uint32]string{}}
 }
 
 // add makes it watch a call, starting it where it does not run yet.
-func (w *watchdog) add(ctx context.Context, mark bashscript.Mark, id string) error {
-	return w.send(ctx, bashscript.Watch(mark, id, 0))
+func (w *watchdog) add(ctx context.Context, mark bashscript.Mark, id string, pid int) error {
+	if w == nil {
+		return nil
+	}
+	request := bashscript.Watch(mark, id, pid)
+	return w.send(ctx, request, func() { w.calls[mark] = request })
+}
+
+func (w *watchdog) remove(mark bashscript.Mark) {
+	if w != nil {
+		_ = w.send(context.Background(), bashscript.Unwatch(mark), func() { delete(w.calls, mark) })
+	}
 }
 
 // addSession makes it watch all that the calls of a throw-away session start.
 func (w *watchdog) addSession(ctx context.Context, s *Session) error {
-	return w.send(ctx, bashscript.WatchSession(s.mark, s.id))
-}
-
-// named tells it the process id of a call's bash, for systems where processes carry no mark that can be read.
-func (w *watchdog) named(mark bashscript.Mark, id string, pid int) {
-	_ = w.send(context.Background(), bashscript.Watch(mark, id, pid))
-}
-
-func (w *watchdog) remove(mark bashscript.Mark) {
-	_ = w.send(context.Background(), bashscript.Unwatch(mark))
-}
-
-func (w *watchdog) removeSession(s *Session) {
-	_ = w.send(context.Background(), bashscript.UnwatchSession(s.mark))
-}
-
-func (w *watchdog) send(ctx context.Context, request string) error {
 	if w == nil {
 		return nil
 	}
+	request := bashscript.WatchSession(s.mark, s.id)
+	return w.send(ctx, request, func() { w.sessions[s.mark] = request })
+}
+
+func (w *watchdog) removeSession(s *Session) {
+	if w != nil {
+		_ = w.send(context.Background(), bashscript.UnwatchSession(s.mark), func() { delete(w.sessions, s.mark) })
+	}
+}
+
+// send passes a request on and notes what is in force from now on.
+func (w *watchdog) send(ctx context.Context, request string, note func()) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		return nil
 	}
-	if w.proc == nil {
-		proc, err := w.sb.startEnder(ctx)
-		if err != nil {
-			return err
+	note()
+	if w.proc != nil {
+		if w.write(request) == nil {
+			return nil
 		}
-		w.proc = proc
+		w.sb.log.Warn("the watchdog does not answer; another one is started")
+		_ = w.proc.Kill(ctx)
+		closeStreams(w.proc)
+		w.proc = nil
 	}
-	_, err := io.WriteString(w.proc.Stdin(), request)
+	return w.start(ctx)
+}
+
+// start starts a watchdog and tells it all that is in force. w.mu is held.
+func (w *watchdog) start(ctx context.Context) error {
+	proc, err := w.sb.startEnder(ctx)
+	if err != nil {
+		return err
+	}
+	w.proc = proc
+	var all strings.Builder
+	for _, request := range w.sessions {
+		all.WriteString(request)
+	}
+	for _, request := range w.calls {
+		all.WriteString(request)
+	}
+	return w.write(all.String())
+}
+
+func (w *watchdog) write(request string) error {
+	in := w.proc.Stdin()
+	if d, ok := in.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		_ = d.SetWriteDeadline(time.Now().Add(watchdogWait)) // where it cannot be set, a write is not bounded
+	}
+	_, err := io.WriteString(in, request)
 	return err
 }
 
@@ -77,6 +121,13 @@ func (w *watchdog) close(ctx context.Context) {
 	}
 	_ = proc.Stdin().Close()
 	_, _ = proc.Wait(ctx)
+	closeStreams(proc)
+}
+
+func closeStreams(p driver.Process) {
+	_ = p.Stdin().Close()
+	_ = p.Stdout().Close()
+	_ = p.Stderr().Close()
 }
 
 // startEnder starts a bash that ends trees; what it prints on stderr is nothing.
@@ -100,11 +151,7 @@ func (sb *Sandbox) end(ctx context.Context, request string) (left []Survivor, co
 		sb.log.Warn("no bash to end a call's processes", "error", err)
 		return nil, false
 	}
-	defer func() {
-		_ = proc.Stdin().Close()
-		_ = proc.Stdout().Close()
-		_ = proc.Stderr().Close()
-	}()
+	defer closeStreams(proc)
 	token := bashscript.NewID()
 	if _, err := io.WriteString(proc.Stdin(), request+bashscript.EndNow(token, sb.grace)); err != nil {
 		return nil, false

@@ -257,11 +257,11 @@ func TestTempDirectoriesAreTriedInOrder(t *testing.T) {
 		environ []string
 		want    string
 	}{
-		"the setting":                       {set, []string{"TMPDIR=" + tmpdir}, set},
-		"a setting that is missing":         {set + "/none", []string{"TMPDIR=" + tmpdir}, tmpdir},
-		"a setting that is relative":        {"tmp", []string{"TMPDIR=" + tmpdir}, tmpdir},
-		"one without permission":            {closed, []string{"TMPDIR=" + tmpdir}, tmpdir},
-		"TMP where TMPDIR is relative":      {"", []string{"TMPDIR=.", "TMP=" + tmp}, tmp},
+		"the setting":                                     {set, []string{"TMPDIR=" + tmpdir}, set},
+		"a setting that is missing":                       {set + "/none", []string{"TMPDIR=" + tmpdir}, tmpdir},
+		"a setting that is relative":                      {"tmp", []string{"TMPDIR=" + tmpdir}, tmpdir},
+		"one without permission":                          {closed, []string{"TMPDIR=" + tmpdir}, tmpdir},
+		"TMP where TMPDIR is relative":                    {"", []string{"TMPDIR=.", "TMP=" + tmp}, tmp},
 		"memory, else Hermes' cache, where there is none": {"", nil, last},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -50,9 +50,6 @@ var neverSaved = []string{
 	"HERMES_KERNEL_DIR", "HERMES_DELEGATED_CHILD_CONTEXT", "AI_AGENT", "HERMES_AGENT", CallVariable, SessionVariable,
 }
 
-// bashOwn are names that bash itself keeps; unsetting them would take their meaning away.
-var bashOwn = []string{"_", "SECONDS", "RANDOM", "LINENO", "IFS", "OPTIND", "PS4", "BASH*", "ew_*"}
-
 // Scripts are the texts for one sandbox. Its zero value is not usable; NewScripts makes one.
 type Scripts struct {
 	args    []string
@@ -60,33 +57,36 @@ type Scripts struct {
 	boot    []byte
 	endTrap string
 	end     []byte
-	keep    string
 }
 
 // NewScripts prepares the texts. keepEnv are names (not patterns) that always keep the value with which a bash was started
 // and never go into state.
 func NewScripts(keepEnv []string) *Scripts {
 	never := append(append([]string{}, neverSaved...), keepEnv...)
-	unset := make([]string, len(never))
+	words := make([]string, len(never))
 	for i, name := range never {
-		unset[i] = name
+		words[i] = name
 		if prefix, ok := strings.CutSuffix(name, "*"); ok {
-			unset[i] = "${!" + prefix + "@}"
+			words[i] = "${!" + prefix + "@}"
 		}
 	}
-	dump := strings.Replace(compact(dumpSource), "@NEVER@", strings.Join(unset, " "), 1)
+	names := strings.Join(words, " ")
+	dump := strings.ReplaceAll(compact(dumpSource), "@NEVER@", names)
 	report := compact(reportSource)
-	boot := "ew_report=" + Quote(report) + "\new_dump=" + Quote(dump) + "\n" + compact(bootSource)
+	boot := "ew_report=" + Quote(report) + "\new_dump=" + Quote(dump) + "\n" +
+		strings.ReplaceAll(compact(bootSource), "@NEVER@", names)
 	s := &Scripts{
 		boot:    append([]byte(boot), 0),
 		endTrap: report + dump,
 		end:     append([]byte(compact(endSource)), 0),
-		keep:    "@(" + strings.Join(append(never, bashOwn...), "|") + ")",
 	}
-	s.args = commandLine(len(boot), `; { builtin eval "$BASH_EXECUTION_STRING"; } 193>&- 194>&-`)
+	s.args = commandLine(len(boot), runCommand)
 	s.endArgs = commandLine(len(s.end)-1, "")
 	return s
 }
+
+// runCommand is the end of a command line: the command runs at its top level, without the reports' descriptors.
+const runCommand = `; { builtin eval "$BASH_EXECUTION_STRING"; } 193>&- 194>&-`
 
 // commandLine is bash's arguments: read a text of n bytes from stdin and evaluate it, then the rest. It holds no ', \ , !
 // nor newline, so that any login shell on the far side of ssh passes it on unharmed.
@@ -108,8 +108,18 @@ func compact(source string) string {
 	return b.String()
 }
 
-// Args are the arguments with which a bash for a call is started, EndArgs those for one that ends trees.
+// Args are the arguments with which a bash for a call is started that reads Boot first, EndArgs those for one that ends
+// trees.
 func (s *Scripts) Args() []string { return s.args }
+
+// FileArgs are the arguments of a bash that finds the boot text in a file, where an earlier one has put it (Load.Boot);
+// that costs less than to read it from a pipe. ok is false where the path cannot stand in a command line.
+func (s *Scripts) FileArgs(file string) (args []string, ok bool) {
+	if strings.ContainsAny(file, "'\"\\!$`\n") {
+		return nil, false
+	}
+	return []string{"--noprofile", "--norc", "-p", "-c", `. "` + file + `"` + runCommand}, true
+}
 
 // EndArgs are the arguments of a bash that reads the text of End.
 func (s *Scripts) EndArgs() []string { return s.endArgs }
@@ -129,6 +139,7 @@ type Load struct {
 	Record string   // one line without newline: what is written into the slot until the command has ended
 	Drop   []string // files to truncate
 	Linger bool     // stay while there are background children
+	Boot   string   // a file to write the boot text to; only for a bash that has read it from stdin
 }
 
 // head begins the EXIT trap.
@@ -144,7 +155,7 @@ func (s *Scripts) EndTrap(l Load) string {
 // Load encodes a first message.
 func (s *Scripts) Load(l Load) []byte {
 	return message("ew_token=" + Quote(l.Token) + " ew_mark=" + strconv.FormatUint(uint64(l.Mark), 10) +
-		" ew_slot=" + Quote(l.Slot) + " ew_from=" + Quote(l.From) + " ew_keep=" + Quote(s.keep) +
+		" ew_slot=" + Quote(l.Slot) + " ew_from=" + Quote(l.From) + " ew_boot=" + Quote(l.Boot) +
 		" ew_head=" + Quote(l.head()) + " ew_record=" + Quote(l.Record) + " ew_drop=(" + quoteAll(l.Drop) + ")")
 }
 

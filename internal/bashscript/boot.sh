@@ -2,6 +2,8 @@
 # the command starts. Up to "load" nothing of the user's is defined, so plain words are bash's own; after it a user's
 # function may have any name but `builtin`, so everything but reserved words goes through `builtin`.
 
+ew_self=$BASH_EXECUTION_STRING
+
 # Values that would change how this text is read are put aside until the command starts.
 ew_late=
 for ew in LC_ALL TMOUT POSIXLY_CORRECT; do
@@ -13,7 +15,7 @@ done
 LC_ALL=C
 shopt -s extglob
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 401 )) || ew_n=-N
-[[ ! $ew_n ]] || IFS= read -r -d '' ew # the NUL behind this text
+[[ ! $ew_n || $ew_self == '. '* ]] || IFS= read -r -d '' ew # the NUL behind this text
 
 # The next message goes into BASH_EXECUTION_STRING; end of file is a failure. A message is its length in bytes, a
 # newline, the text, and a NUL for a bash before 4.1, which cannot count.
@@ -27,7 +29,7 @@ ew_read() {
 	fi
 }
 
-# Message 1: ew_token, ew_mark, ew_slot, ew_from, ew_keep, ew_head, ew_record, ew_drop.
+# Message 1: ew_token, ew_mark, ew_slot, ew_from, ew_head, ew_record, ew_boot, ew_drop.
 ew_read && eval "$BASH_EXECUTION_STRING" || exit 0
 exec 193>&1 194>&2 2>&1
 trap : EXIT # so that the signals that end a shell are set up by now
@@ -37,23 +39,23 @@ umask 077
 for ew in "${ew_drop[@]}"; do
 	: >"$ew"
 done 2>/dev/null
-ew_start= ew_bad=
-{ IFS= read -r ew <"/proc/$$/stat" && set -- ${ew##*) } && ew_start=${20} && set --; } 2>/dev/null
-{ printf '# %s %s %s\n' "$ew_record" "$$" "$ew_start" >"$ew_slot"; } 2>/dev/null || ew_bad=slot
+[[ ! $ew_boot ]] || printf '%s' "$ew_self" >"$ew_boot"
+ew_bad=
+{ printf '# %s %s\n' "$ew_record" "$$" >"$ew_slot"; } 2>/dev/null || ew_bad=slot
 
-# Load: the state alone says what is exported; only the names of ew_keep stay as they were when this bash started.
+# Load: the state alone says what is exported; only what is never saved stays as it was when this bash started.
 ew_lost=
 if [[ $ew_from ]]; then
-	if [[ -r /proc/$$/environ ]]; then
-		while IFS= read -r -d '' ew; do
-			ew=${ew%%=*}
-			[[ $ew == $ew_keep ]] || unset -v "$ew"
-		done <"/proc/$$/environ"
+	ew_keep=
+	for ew in @NEVER@; do
+		[[ ${!ew+x} ]] && printf -v ew_q 'export %s=%q;' "$ew" "${!ew}" && ew_keep+=$ew_q
+	done
+	if (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 )) && mapfile -d '' -t ew_env <"/proc/$$/environ"; then
+		unset -v "${ew_env[@]%%=*}"
 	else
-		compgen -e >>"$ew_slot" && while IFS= read -r ew; do
-			[[ $ew == $ew_keep ]] || unset -v "$ew"
-		done <"$ew_slot"
+		compgen -e >>"$ew_slot" && while IFS= read -r ew; do unset -v "$ew"; done <"$ew_slot"
 	fi 2>/dev/null
+	eval "$ew_keep"
 	ew_vars= ew_funcs=
 	. "$ew_from" >/dev/null 2>&1 </dev/null
 	LC_ALL=C
@@ -74,7 +76,7 @@ if [[ $ew_from ]]; then
 fi
 ew_oldpwd=${OLDPWD-}
 builtin cd / >/dev/null 2>&1
-builtin printf '%s' "${ew_token}R$$;$ew_start;$BASH_VERSION;$ew_bad;${ew_lost//;/};"
+builtin printf '%s' "${ew_token}R$$;$BASH_VERSION;$ew_bad;${ew_lost//;/};"
 [[ $ew_bad != state ]] || builtin exit 0
 
 # Message 2: ew_cwd, ew_dir, ew_stdin, ew_split, ew_trap, ew_check, ew_names, ew_set, and the command, which goes where

@@ -38,9 +38,7 @@ fi 2>/dev/null
 } 2>/dev/null >|"$ew_slot" && ew_kind=S || ew_kind=F
 if [[ $ew_kind$ew_from == S?* ]]; then
 	# Did this call change anything?
-	IFS= builtin read -r -d '' ew_old <"$ew_from"
-	IFS= builtin read -r -d '' ew_q <"$ew_slot"
-	[[ $ew_old != "$ew_q" ]] || ew_kind=U
+	builtin mapfile ew_old <"$ew_from" && builtin mapfile ew_q <"$ew_slot" && [[ ${ew_old[*]} == "${ew_q[*]}" ]] && ew_kind=U
 fi 2>/dev/null
 builtin printf '%s' "$ew_token$ew_kind" >&$ew_fd 2>/dev/null
 [[ ! $ew_linger ]] || builtin wait

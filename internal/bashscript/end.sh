@@ -6,7 +6,7 @@
 #   K TOKEN GRACE   end all that is watched now, in at most GRACE milliseconds and one second, answer, and leave
 # End of file ends all that is watched, unasked: that is how a process that was killed cleans up behind itself.
 LC_ALL=C
-ew_calls=' ' ew_sessions=' ' ew_grace=2000
+ew_calls=' ' ew_sessions=' ' ew_grace=2000 ew_seen=()
 
 # The time in milliseconds.
 ew_now() {
@@ -41,11 +41,12 @@ ew_marked() {
 	return 1
 }
 
-# The living processes of what is watched -> ew_found[pid]=name; false where there are none.
+# The living processes of what is watched -> ew_found[pid]=name; false where there are none. One that was found stays so,
+# also when its parent is gone: ew_seen[pid] is when it started.
 ew_scan() {
 	local dir pid line more
-	local -a parent
-	ew_found=() parent=()
+	local -a parent born
+	ew_found=() parent=() born=()
 	if [[ ! -r /proc/$$/stat ]]; then
 		for line in $ew_calls; do
 			pid=${line##*:}
@@ -59,10 +60,10 @@ ew_scan() {
 		[[ $pid != $$ ]] && IFS= read -r line <"$dir/stat" || continue
 		set -- ${line##*) }
 		[[ $1 != [ZX] ]] || continue
-		if [[ $ew_calls == *":$3 "* || $ew_calls == *":$4 "* || $ew_calls == *":$pid "* ]] || ew_marked "$dir"; then
-			line=${line#*(} && ew_found[pid]=${line%)*}
+		if [[ ${ew_seen[pid]-} == "${20}" || $ew_calls == *":$3 "* || $ew_calls == *":$4 "* || $ew_calls == *":$pid "* ]] || ew_marked "$dir"; then
+			line=${line#*(} && ew_found[pid]=${line%)*} ew_seen[pid]=${20}
 		else
-			parent[pid]=$2
+			parent[pid]=$2 born[pid]=${20}
 		fi
 	done 2>/dev/null
 	more=1
@@ -70,7 +71,7 @@ ew_scan() {
 		more=
 		for pid in "${!parent[@]}"; do
 			[[ ${ew_found[parent[pid]]+x} ]] || continue
-			ew_found[pid]='child of '${parent[pid]} more=1
+			ew_found[pid]='child of '${parent[pid]} ew_seen[pid]=${born[pid]} more=1
 			unset "parent[$pid]"
 		done
 	done

@@ -13,7 +13,7 @@ type Report struct {
 }
 
 // fields tells how many fields follow each kind of report; a letter that is not here is no report.
-var fields = map[byte]int{'R': 5, 'B': 2, 'E': 3, 'P': 3, 'S': 0, 'U': 0, 'F': 0, 'b': 0, 'e': 0}
+var fields = map[byte]int{'R': 4, 'B': 2, 'E': 3, 'P': 3, 'S': 0, 'U': 0, 'F': 0, 'b': 0, 'e': 0}
 
 // Code is the exit code in an E or P report.
 func (r Report) Code() int {

@@ -1,0 +1,114 @@
+package bashscript
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ender starts a bash that ends trees and sends it requests; the answer is its output.
+func ender(t *testing.T, requests string) string {
+	t.Helper()
+	s := NewScripts(nil)
+	cmd := exec.Command("bash", s.EndArgs()...)
+	cmd.Stdin = strings.NewReader(string(s.End()) + requests)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// sleeper starts a process that prints its pid when it is up and then does what script says.
+func sleeper(t *testing.T, mark Mark, env, script string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("bash", "-c", fmt.Sprintf("ulimit -S -x %d; %s", mark, script))
+	cmd.Env = append(os.Environ(), env)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := out.Read(make([]byte, 16)); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+func ended(t *testing.T, cmd *exec.Cmd) bool {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+		return true
+	case <-time.After(300 * time.Millisecond):
+		return false
+	}
+}
+
+func TestOnlyProcessesOfTheWatchedCallAreEnded(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("processes carry no mark that can be read here")
+	}
+	session := NewSessionMark()
+	mark, other := NewMark(session), NewMark(session)
+	id := NewID()
+	byLimit := sleeper(t, mark, "X=1", "echo up; exec sleep 1000")
+	byEnv := sleeper(t, NewMark(NewSessionMark()), CallVariable+"="+id, "echo up; exec sleep 1000")
+	stubborn := sleeper(t, mark, "X=1", "trap '' TERM; echo up; while :; do read -t 1000 <> <(:); done")
+	bystander := sleeper(t, other, "X=1", "echo up; exec sleep 1000")
+	token := NewID()
+	answer := ender(t, Watch(mark, id, 0)+Watch(other, NewID(), 0)+Unwatch(other)+EndNow(token, 200*time.Millisecond))
+	if left, done := ParseEnd(token, answer); !done || len(left) > 0 {
+		t.Errorf("answer %q", answer)
+	}
+	if !ended(t, byLimit) || !ended(t, byEnv) || !ended(t, stubborn) {
+		t.Error("a process of the call lives")
+	}
+	if ended(t, bystander) {
+		t.Error("a process of another call of the session was ended")
+	}
+}
+
+func TestAWatchedSessionEndsWithItsWatcher(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("processes carry no mark that can be read here")
+	}
+	session, kept := NewSessionMark(), NewSessionMark()
+	one := sleeper(t, NewMark(session), "X=1", "echo up; exec sleep 1000")
+	two := sleeper(t, NewMark(kept), "X=1", "echo up; exec sleep 1000")
+	ender(t, WatchSession(session, NewID())+WatchSession(kept, NewID())+UnwatchSession(kept))
+	if !ended(t, one) {
+		t.Error("a process of the watched session lives")
+	}
+	if ended(t, two) {
+		t.Error("a process of a session that is no longer watched was ended")
+	}
+}
+
+func TestAnAnswerIsReadWholeOrNotAtAll(t *testing.T) {
+	for text, want := range map[string]struct {
+		left int
+		done bool
+	}{
+		"":                           {0, false},
+		"banner\nT 12 sleep\n":       {1, false},
+		"T 12 my (odd) name\nT .\n":  {1, true},
+		"T .\n":                      {0, true},
+		"T .":                        {0, false},
+		"x T .\nT 7 a\nT 8 b\nT .\n": {2, true},
+	} {
+		left, done := ParseEnd("T", text)
+		if len(left) != want.left || done != want.done {
+			t.Errorf("%q: %v %v", text, left, done)
+		}
+	}
+}
