@@ -22,6 +22,7 @@ type variant struct {
 	call   func(context.Context) error
 	aims   [3]float64 // spaced, burst, back to back; 0 for none
 	sample [3]samples
+	used   samples // processor time of a call, of this process and its children
 }
 
 // measureCalls takes turns between all variants after each call, burst and block, so that what the machine does besides
@@ -90,6 +91,13 @@ func measureCalls(ctx context.Context, b *bench) error {
 			})
 		}
 	}
+	for i, v := range variants {
+		b.report.add(row{
+			Backend: b.backend, Group: "processor time of a call, of all processes, back to back", Name: v.name, Floor: i == 0, Unit: "ms",
+			P50: v.used.p(50), P95: v.used.p(95), N: len(v.used),
+			Ratio: v.used.p(50) / variants[0].used.p(50), Ratio95: v.used.p(95) / variants[0].used.p(95),
+		})
+	}
 	return nil
 }
 
@@ -99,14 +107,24 @@ func turns(ctx context.Context, variants []*variant, kind int, rest time.Duratio
 		if err := pause(ctx, rest); err != nil {
 			return err
 		}
+		before := processorUsed()
 		start := time.Now()
 		for range calls {
 			if err := v.call(ctx); err != nil {
 				return fmt.Errorf("%s: %w", v.name, err)
 			}
 		}
-		if !warm {
-			v.sample[kind] = append(v.sample[kind], milliseconds(time.Since(start))/float64(calls))
+		took := time.Since(start)
+		if warm {
+			continue
+		}
+		v.sample[kind] = append(v.sample[kind], milliseconds(took)/float64(calls))
+		if kind == 2 {
+			// What is done behind the calls counts too.
+			if err := pause(ctx, rest); err != nil {
+				return err
+			}
+			v.used = append(v.used, milliseconds(processorUsed()-before)/float64(calls))
 		}
 	}
 	return nil
