@@ -102,6 +102,9 @@ func parse(p []byte) (r Report, n int, more bool) {
 		return r, 0, false
 	}
 	r.Kind = p[0]
+	if count > 0 {
+		r.Fields = make([]string, 0, count)
+	}
 	n = 1
 	for range count {
 		i := bytes.IndexByte(p[n:], ';')
@@ -116,7 +119,12 @@ func parse(p []byte) (r Report, n int, more bool) {
 
 var decoder = strings.NewReplacer("%3B", ";", "%0A", "\n", "%25", "%")
 
-func decode(s string) string { return decoder.Replace(s) }
+func decode(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	return decoder.Replace(s)
+}
 
 func emit(data func([]byte), p []byte) {
 	if len(p) > 0 {

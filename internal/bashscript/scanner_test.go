@@ -99,3 +99,39 @@ func TestTheCommandLineSurvivesAnyLoginShell(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkFeed(b *testing.B) {
+	zeros := make([]byte, 64<<10)
+	text := bytes.Repeat([]byte("a line of plain text\n"), 64<<10/21)
+	rare := bytes.Repeat([]byte{0x1e}, 64<<10) // the token's first byte, the worst that output can be
+	for name, chunk := range map[string][]byte{"zeros": zeros, "lines": text, "the token's first byte": rare} {
+		b.Run(name, func(b *testing.B) {
+			s := NewScanner(NewToken())
+			var n int
+			data := func(p []byte) { n += len(p) }
+			b.SetBytes(int64(len(chunk)))
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Feed(chunk, data, func(Report) {})
+			}
+		})
+	}
+	b.Run("the reports of a call", func(b *testing.B) {
+		token := NewToken()
+		stream := []byte(token + "R123;456;5.2.15(1)-release;;" + token + "B/work/project;;" + "hello\n" + token + "E0;/work/project;;" + token + "U")
+		b.ReportAllocs()
+		for b.Loop() {
+			s := NewScanner(token)
+			s.Feed(stream, func([]byte) {}, func(Report) {})
+		}
+	})
+}
+
+func BenchmarkRun(b *testing.B) {
+	s := NewScripts(nil)
+	r := Run{Cwd: "/work/project", Command: "go build ./... && go test ./...", Env: []string{"A", "1", "B", "it's"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Run(r)
+	}
+}
