@@ -215,6 +215,7 @@ type runner struct {
 
 	sharedOnce sync.Once
 	sharedBox  *box
+	natives    nativeSessions
 
 	mu      sync.Mutex
 	ran     int

@@ -1,9 +1,11 @@
 package drivertest
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -38,8 +40,48 @@ func oneLessTraced(trace string) string {
 	return b.String()
 }
 
+// nativeSessions are sessions of the shared sandbox whose state is as it was at first, to be used again: opening one reads
+// the login files, which is most of the cost of a case here.
+type nativeSessions struct {
+	mu   sync.Mutex
+	free []*session
+}
+
+// stateText prints all that is carried but the directory.
+const stateText = `export -p | grep -v -e OLDPWD -e ' PWD'; alias -p; declare -f; umask; shopt -p extglob`
+
+// native gives a session in the case's hands, and puts it back with the case if its state is what it was.
+func (t *test) native() *session {
+	t.Helper()
+	pool := &t.r.natives
+	pool.mu.Lock()
+	var kept *session
+	if n := len(pool.free); n > 0 {
+		kept, pool.free = pool.free[n-1], pool.free[:n-1]
+	}
+	pool.mu.Unlock()
+	if kept == nil {
+		owner := &test{T: t.r.t, r: t.r}
+		kept = t.shared().in(owner).session("")
+	}
+	s := &session{Session: kept.Session, t: t, b: kept.b.in(t)}
+	before, err := s.try(stateText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		after, err := s.try(stateText)
+		if err == nil && !t.Failed() && bytes.Equal(before.Output, after.Output) {
+			pool.mu.Lock()
+			defer pool.mu.Unlock()
+			pool.free = append(pool.free, kept)
+		}
+	})
+	return s
+}
+
 func compareNative(t *test, text string) {
-	s := t.session()
+	s := t.native()
 	s.want(`cd @D`, "")
 	shell := strings.TrimSuffix(s.run(`echo "$0"`).text(), "\n")
 	program := strings.TrimSuffix(s.run(`echo "$BASH"`).text(), "\n")
