@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -242,9 +243,10 @@ func (c *call) sendTo(cwd string) {
 
 // setsExitTrap tells whether the text seems to set an EXIT trap of its own. A text that only looks like it costs one fork.
 func setsExitTrap(command string) bool {
-	_, after, found := strings.Cut(command, "trap")
-	return found && (strings.Contains(after, "EXIT") || strings.Contains(after, " 0"))
+	return strings.Contains(command, "trap") && exitTrap.MatchString(command)
 }
+
+var exitTrap = regexp.MustCompile(`(?s)\btrap\b.*\s(?:EXIT|0)(?:[\s;&|)}'"]|$)`)
 
 // wait waits for the end, whichever it is, and notes it.
 func (c *call) wait(ctx context.Context) {
