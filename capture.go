@@ -91,7 +91,7 @@ func (s *Session) capture(ctx context.Context) error {
 			from = c.state
 		}
 		if c.complete && c.state.path != "" {
-			return s.commit(from, "")
+			return s.commit(from, "", s.ends.Add(1))
 		}
 		if at >= len(files) {
 			return wrap(errText("no first state could be made: "+c.why), driver.KindUnavailable, "session", s.sb.backend, s.name,

@@ -97,7 +97,7 @@ func (e errText) Error() string { return string(e) }
 // prepare gets a shell that is ready and has loaded the session's current state.
 func (c *call) prepare(ctx context.Context) error {
 	c.tries++
-	c.cause, c.code, c.signal, c.lost = "", -1, "", nil
+	c.cause, c.code, c.signal, c.lost, c.allRead = "", -1, "", nil, false
 	s := c.s
 	if p, ok := s.sb.drv.(driver.Preparer); ok {
 		notices, err := p.Prepare(ctx)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -47,6 +48,9 @@ type Session struct {
 	calls   sync.WaitGroup
 	closed  bool
 	done    chan struct{} // closed by Close
+
+	ends      atomic.Int64 // counts calls that ended
+	committed int64        // which of them wrote the current state
 }
 
 // begin counts a call in, unless the session is closed.
@@ -188,9 +192,9 @@ func (s *Session) switchTo(sh *shell) error {
 	switch sh.savedKind {
 	case 'U':
 		s.sb.removeState(sh.slot)
-		return s.commit(stateRef{}, cwd)
+		return s.commit(stateRef{}, cwd, sh.ending)
 	case 'S':
-		return s.commit(stateRef{path: sh.slot, private: sh.from.private}, cwd)
+		return s.commit(stateRef{path: sh.slot, private: sh.from.private}, cwd, sh.ending)
 	default:
 		return s.saveFailed(sh, "its state could not be written (is the disk full?)")
 	}
@@ -202,9 +206,18 @@ func (s *Session) saveFailed(sh *shell, why string) error {
 }
 
 // commit switches to a new version of the state (path "" keeps the one that is current) and of the directory ("" keeps it).
-func (s *Session) commit(state stateRef, cwd string) error {
+// ending is the place of the call that wrote it among those that ended: the one that ended last wins, whichever is written
+// first.
+func (s *Session) commit(state stateRef, cwd string, ending int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if ending < s.committed {
+		if state.path != "" {
+			s.sb.removeState(state.path)
+		}
+		return nil
+	}
+	s.committed = ending
 	if cwd == "" {
 		cwd = s.cwd
 	}
