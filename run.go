@@ -124,7 +124,9 @@ func (s *Session) readyShell(ctx context.Context) (*shell, error) {
 	defer cancel()
 	var broken string
 	for try := 0; ; try++ {
-		_ = s.Flush(ctx) // a failed write has left its notice
+		if err := s.Flush(ctx); errors.Is(err, ErrTimeout) && try == 0 {
+			s.note("the state of an earlier call is still being written; this call ran without it")
+		}
 		state, _, err := s.current()
 		if err != nil {
 			return nil, err

@@ -39,8 +39,11 @@ type shell struct {
 	// Written before the channel of the same event is closed.
 	readyReport, beginReport, endReport bashscript.Report
 	savedKind                           byte
+	saveErr                             error // of its state, before settled is closed
 	status                              driver.ExitStatus
 	statusErr                           error
+
+	settled chan struct{} // closed when the session has taken over its state, or cannot
 
 	errEnd chan struct{} // closed when the end was reported on stderr, with streams apart
 
@@ -59,7 +62,7 @@ func (sb *Sandbox) startShell(ctx context.Context, session *Session) (*shell, er
 	sh := &shell{
 		sb: sb, session: session, id: bashscript.NewID(), token: bashscript.NewToken(), mark: bashscript.NewMark(session.mark),
 		ready: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), saved: make(chan struct{}),
-		eof: make(chan struct{}), exited: make(chan struct{}), errEnd: make(chan struct{}), idleSince: time.Now(),
+		eof: make(chan struct{}), exited: make(chan struct{}), errEnd: make(chan struct{}), settled: make(chan struct{}), idleSince: time.Now(),
 	}
 	if err := sb.watch.add(ctx, sh.mark, sh.id, 0); err != nil {
 		return nil, err

@@ -67,7 +67,7 @@ func NewScripts(keepEnv []string) *Scripts {
 	for i, name := range never {
 		words[i] = name
 		if prefix, ok := strings.CutSuffix(name, "*"); ok {
-			words[i] = "${!" + prefix + "@}"
+			words[i] = `"${!` + prefix + `@}"`
 		}
 	}
 	names := strings.Join(words, " ")

@@ -122,7 +122,7 @@ fi
 
 # From here the shell is the command's: its locale and options, its EXIT trap (the report and the dump), nothing of ours.
 [[ ! ${ew_builtin-} ]] || ew_check=1
-[[ ! $ew_trap ]] || ! builtin declare -F trap || ew_trap=
+[[ ! ${ew_builtin-} ]] && ! builtin declare -F trap || ew_trap=
 ew_head="{ ew_x=\$? $ew_head ew_split=$ew_split ew_check=$ew_check ew_trap=$ew_trap" ew_text=$ew_report$ew_restore$ew_dump
 builtin trap -- "$ew_head ew_kind=E $ew_text" EXIT
 if [[ $ew_trap ]]; then
@@ -131,8 +131,8 @@ if [[ $ew_trap ]]; then
 	builtin printf -v ew_x '%q' "$ew_head ew_kind=E $ew_text"
 	builtin printf -v ew_q '%q' "if ( $ew_head ew_kind=P $ew_text"$'\n'"builtin exit \"\$ew_x\" ); then"$'\n'
 	builtin eval "trap() {
-		local status
-		(( BASH_SUBSHELL == 0 )) && [[ \${1-} != -l ]] || { builtin trap \"\$@\"; return; }
+		builtin local status
+		(( BASH_SUBSHELL == 0 )) && [[ \${1-} != -l ]] || { builtin trap \"\$@\"; builtin return; }
 		case \${1--p} in
 		-p | -P)
 			if [[ \${ew_action+x} ]]; then builtin trap -- \"\$ew_action\" EXIT; else builtin trap - EXIT; fi
@@ -140,11 +140,11 @@ if [[ $ew_trap ]]; then
 			status=\$?
 			;;
 		*)
-			builtin trap \"\$@\" || return
+			builtin trap \"\$@\" || builtin return
 			status=0
-			[[ \$1 != -- ]] || shift
-			[[ \$#\$1 == 1EXIT || \$#\$1 == 10 || \" \${*:2} \" == *' EXIT '* || \" \${*:2} \" == *' 0 '* ]] || return 0
-			if [[ \$# == 1 || \$1 == - || ! \$1 ]]; then unset ew_action; else ew_action=\$1; fi
+			[[ \$1 != -- ]] || builtin shift
+			[[ \$#\$1 == 1EXIT || \$#\$1 == 10 || \" \${*:2} \" == *' EXIT '* || \" \${*:2} \" == *' 0 '* ]] || builtin return 0
+			if [[ \$# == 1 || \$1 == - || ! \$1 ]]; then builtin unset ew_action; else ew_action=\$1; fi
 			;;
 		esac
 		if [[ \${ew_action+x} ]]; then
@@ -152,7 +152,7 @@ if [[ $ew_trap ]]; then
 		else
 			builtin trap -- $ew_x EXIT
 		fi
-		return \$status
+		builtin return \$status
 	}"
 fi
 # One command, so that it is read before the user's aliases count. Where the user has a function `exec`, the builtin is found

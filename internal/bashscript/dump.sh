@@ -41,5 +41,5 @@ if [[ $ew_kind$ew_from == S?* ]]; then
 	# Did this call change anything?
 	builtin mapfile ew_old <"$ew_from" && builtin mapfile ew_q <"$ew_slot" && [[ ${ew_old[*]} == "${ew_q[*]}" ]] && ew_kind=U
 fi 2>/dev/null
-builtin printf '%s' "$ew_token$ew_kind" >&$ew_fd 2>/dev/null
+builtin printf '%s' "$ew_token$ew_kind" >&"$ew_fd" 2>/dev/null
 [[ ! $ew_linger ]] || builtin wait

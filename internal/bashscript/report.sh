@@ -15,5 +15,5 @@ if [[ ! /dev/fd/1 -ef /dev/fd/193 || ! /dev/fd/2 -ef /dev/fd/193 && ! /dev/fd/2 
 	{ builtin : >&193; } 2>/dev/null || { ew_code=? && if [[ -p /dev/fd/10 ]]; then ew_fd=10; else ew_fd=1; fi; }
 fi
 ew_pwd="$ew_token$ew_kind$ew_code;${ew_pwd//$'\n'/%0A};$ew_moved;"
-if [[ $ew_moved ]]; then builtin printf '%s' "$ew_pwd" >&$ew_fd; else builtin printf '%s' "$ew_pwd"; fi
+if [[ $ew_moved ]]; then builtin printf '%s' "$ew_pwd" >&"$ew_fd"; else builtin printf '%s' "$ew_pwd"; fi
 [[ ! $ew_split ]] || builtin printf '%s' "${ew_token}e" 2>/dev/null >&194
