@@ -1,9 +1,11 @@
 package drivertest
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -41,8 +43,48 @@ func oneLessTraced(trace string) string {
 	return b.String()
 }
 
+// nativeSessions are sessions of the shared sandbox whose state is as it was at first, to be used again: opening one reads
+// the login files, which is most of the cost of a case here.
+type nativeSessions struct {
+	mu   sync.Mutex
+	free []*session
+}
+
+// stateText prints all that is carried but the directory.
+const stateText = `export -p | grep -v -e OLDPWD -e ' PWD'; alias -p; declare -f; umask; shopt -p extglob`
+
+// native gives a session in the case's hands, and puts it back with the case if its state is what it was.
+func (t *test) native() *session {
+	t.Helper()
+	pool := &t.r.natives
+	pool.mu.Lock()
+	var kept *session
+	if n := len(pool.free); n > 0 {
+		kept, pool.free = pool.free[n-1], pool.free[:n-1]
+	}
+	pool.mu.Unlock()
+	if kept == nil {
+		owner := &test{T: t.r.t, r: t.r}
+		kept = t.shared().in(owner).session("")
+	}
+	s := &session{Session: kept.Session, t: t, b: kept.b.in(t)}
+	before, err := s.try(stateText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		after, err := s.try(stateText)
+		if err == nil && !t.Failed() && bytes.Equal(before.Output, after.Output) {
+			pool.mu.Lock()
+			defer pool.mu.Unlock()
+			pool.free = append(pool.free, kept)
+		}
+	})
+	return s
+}
+
 func compareNative(t *test, text string) {
-	s := t.session()
+	s := t.native()
 	s.want(`cd @D`, "")
 	shell := strings.TrimSuffix(s.run(`echo "$0"`).text(), "\n")
 	program := strings.TrimSuffix(s.run(`echo "$BASH"`).text(), "\n")
@@ -206,8 +248,8 @@ var nativeCommands = []struct{ name, text string }{
 	{"bash -i as a child", `echo 'echo in; exit 3' | bash --norc --noprofile; echo $?`},
 	{"a child that ignores TERM", `bash -c 'trap "" TERM; kill -TERM $$; echo alive'`},
 	{"nohup and setsid", `nohup bash -c 'echo up' 2>/dev/null; setsid -w bash -c 'echo sid'; echo $?`},
-	{"/dev/tty is not there", `: < /dev/tty; echo $?`},
-	{"/dev/stdin, stdout and stderr", `echo a > /dev/stdout; echo b > /dev/stderr; cat /dev/stdin; echo c > /dev/fd/1`},
+	{"the terminal device is not there", `: < /dev/tty; echo $?`},
+	{"the devices stdin, stdout and stderr", `echo a > /dev/stdout; echo b > /dev/stderr; cat /dev/stdin; echo c > /dev/fd/1`},
 	{"history and !", `echo a!b "c!d"; history | wc -l; set +H; fc -l; echo $?`},
 	{"dollar-quotes for translation", `echo $"hello" $'\cA' | od -c | head -1`},
 	{"printf of time", `printf '%(%Y)T\n' 0; TZ=UTC printf '%(%H:%M)T\n' 0`},
