@@ -278,13 +278,17 @@ func (sh *shell) once(event chan struct{}, note func()) {
 	}
 }
 
+// restTicks is for how many ticks of 10 ms nothing must come until a stream that stays open counts as read. A reader can be
+// kept from a processor for that long: with 50 ms, calls in a hundred sessions at once on two processors lost their end.
+const restTicks = 20
+
 // awaitRest waits, after the bash has ended, until what it had written was read: until the streams end, or, where a child
 // holds them, nothing came for a moment.
 func (sh *shell) awaitRest(ctx context.Context) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	last, quiet := int64(-1), 0
-	for quiet < 5 {
+	for quiet < restTicks {
 		select {
 		case <-sh.eof:
 			return
