@@ -88,6 +88,7 @@ func (s *Session) loadAhead() {
 // loadShell tells sh to load state and keeps the file until it has. s.mu is held.
 func (s *Session) loadShell(sh *shell, state stateRef) error {
 	s.loading[state.path]++
+	err := sh.load(&state, s.sb.dropped())
 	s.sb.goroutines.Go(func() {
 		select {
 		case <-sh.ready:
@@ -102,7 +103,7 @@ func (s *Session) loadShell(sh *shell, state stateRef) error {
 			delete(s.loading, state.path)
 		}
 	})
-	return sh.load(&state, s.sb.dropped())
+	return err
 }
 
 func (s *Session) startAhead() {

@@ -31,6 +31,9 @@ type Session struct {
 
 	first chan struct{} // holds one token: whoever takes it makes the first state
 
+	switching sync.Mutex // held while a new version becomes the current one; taken before mu
+	saveErr   error      // why the last one that failed did
+
 	mu      sync.Mutex
 	state   stateRef // current; path "" before the first
 	cwd     string
@@ -100,14 +103,14 @@ func (s *Session) takeNotices() []string {
 }
 
 // Flush waits until the state of every call that has ended is written, at most 5 s or until ctx is done. A write that
-// failed is a notice of the next result and is returned here too.
+// failed since the last Flush is a notice of the next result and is returned here too.
 func (s *Session) Flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, saveWait)
 	defer cancel()
 	for {
 		sh := s.oneSaving()
 		if sh == nil {
-			return nil
+			return s.takeSaveError()
 		}
 		select {
 		case <-sh.saved:
@@ -115,10 +118,17 @@ func (s *Session) Flush(ctx context.Context) error {
 			sh.awaitRest(ctx)
 		case <-ctx.Done():
 		}
-		if err := s.finishSave(sh); err != nil {
-			return err
-		}
+		s.finishSave(sh)
 	}
+}
+
+// takeSaveError waits for a switch to a new version that is under way, and returns what failed since it was last asked.
+func (s *Session) takeSaveError() error {
+	s.switching.Lock()
+	defer s.switching.Unlock()
+	err := s.saveErr
+	s.saveErr = nil
+	return err
 }
 
 func (s *Session) oneSaving() *shell {
@@ -144,16 +154,24 @@ func (s *Session) awaitSave(sh *shell) {
 			sh.awaitRest(ctx)
 		case <-ctx.Done():
 		}
-		if err := s.finishSave(sh); err != nil {
-			s.sb.log.Warn("a session's state was not saved", "session", s.name, "error", err)
-		}
-		sh.release()
+		s.finishSave(sh)
 		s.refill()
 	})
 }
 
 // finishSave makes the state that sh wrote the current one, once; a shell that is not heard of by now has not written it.
-func (s *Session) finishSave(sh *shell) error {
+func (s *Session) finishSave(sh *shell) {
+	s.switching.Lock()
+	defer s.switching.Unlock()
+	if err := s.switchTo(sh); err != nil {
+		s.saveErr = err
+		s.note("call " + sh.id + ": " + err.Error() + "; the session is as it was before that call")
+	}
+	// Before anybody who waited for the state goes on: Close lets the watchdog end what is not released.
+	sh.release()
+}
+
+func (s *Session) switchTo(sh *shell) error {
 	s.mu.Lock()
 	if _, ours := s.saving[sh]; !ours {
 		s.mu.Unlock()
@@ -180,7 +198,6 @@ func (s *Session) finishSave(sh *shell) error {
 
 func (s *Session) saveFailed(sh *shell, why string) error {
 	s.sb.removeState(sh.slot)
-	s.note("call " + sh.id + ": " + why + "; the session is as it was before that call")
 	return wrap(errText(why), driver.KindUnavailable, "session", s.sb.backend, s.name, "free some space and run the command again")
 }
 

@@ -165,6 +165,12 @@ func decimal(text string) (float64, error) {
 	return f, nil
 }
 
+// ParseDuration parses a time as settings have it: seconds, or with a unit (90, 90s, 1h30m, 7d). Not negative.
+func ParseDuration(text string) (time.Duration, error) { return parseSeconds(text) }
+
+// ParseBytes parses a size as settings have it: bytes, or with a unit (4096, 512k, 2GiB). Not negative.
+func ParseBytes(text string) (int64, error) { return parseBytes(text, 1) }
+
 var errSeconds = errors.New("a number of seconds, 0 or more, or one with a unit such as 90s, 1h30m or 7d")
 
 func parseSeconds(text string) (time.Duration, error) {

@@ -35,6 +35,13 @@ type Backend struct {
 	// removed before an error is returned.
 	Open func(ctx context.Context, req OpenRequest) (Sandbox, error)
 
+	// Available asks whether a sandbox could be opened here, without making anything: nil is yes, an error says what is
+	// missing and what to do. A nil Available means that Open alone can tell.
+	Available func(ctx context.Context, req OpenRequest) error
+
+	// Type is a nil value of the type that Open returns: its optional abilities can be seen without opening one.
+	Type Sandbox
+
 	// Classify tells the kind of a raw error that Open or the sandbox returned. Nil, or an empty answer, means
 	// KindUnavailable. It never sees a nil error.
 	Classify func(error) Kind

@@ -38,6 +38,11 @@ func Backend() driver.Backend {
 		Summary:  "on this machine, with your own rights and no isolation",
 		Settings: Settings,
 		Open:     start.open,
+		Type:     (*sandbox)(nil),
+		Available: func(ctx context.Context, req driver.OpenRequest) error {
+			_, err := findBash(ctx, newEnvironment(req.Environ, foldNames), req.Config.String("git_bash_path"))
+			return err
+		},
 		Classify: classify,
 	}
 }

@@ -1,14 +1,11 @@
-// Command elsewhere runs bash commands somewhere else, behind one contract.
+// Command elsewhere runs bash commands on a backend: this machine, a container, an SSH host, a cloud sandbox.
+//
+// One file holds one command. What a command does is in package elsewhere; here are only flags, texts, signals and
+// exit codes, which docs/cli.md lists.
 package main
 
-import (
-	"fmt"
-	"os"
-)
-
-var version = "dev" // set by the linker: -X main.version=...
+import "os"
 
 func main() {
-	fmt.Fprintf(os.Stderr, "elsewhere %s\nusage: elsewhere run 'COMMAND'\n", version)
-	os.Exit(125)
+	os.Exit(run(os.Args[1:]))
 }

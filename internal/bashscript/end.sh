@@ -6,7 +6,8 @@
 #   K TOKEN GRACE   end all that is watched now, in at most GRACE milliseconds and one second, answer, and leave
 # End of file ends all that is watched, unasked: that is how a process that was killed cleans up behind itself.
 LC_ALL=C
-ew_calls=' ' ew_sessions=' ' ew_grace=2000 ew_seen=()
+(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 401 )) || IFS= read -r -d '' ew_rest # the NUL behind this text
+ew_call=() ew_session=() ew_grace=2000 ew_seen=()
 
 # The time in milliseconds.
 ew_now() {
@@ -29,13 +30,12 @@ ew_marked() {
 		[[ $line == 'Max file locks '* ]] || continue
 		set -- "$1" $line
 		[[ $5 == *[!0-9]* ]] && break
-		[[ $ew_calls == *" $5:"* || $ew_sessions == *" $(($5 >> 31)):"* ]] && return
+		[[ ${ew_call[$5]+x} || ${ew_session[$5 >> 31]+x} ]] && return
 		break
 	done 2>/dev/null <"$1/limits"
 	while IFS= read -r -d '' value; do
 		case $value in
-		ELSEWHERE_CALL=?*) [[ $ew_calls == *":${value#*=}:"* ]] && return ;;
-		ELSEWHERE_SESSION=?*) [[ $ew_sessions == *":${value#*=} "* ]] && return ;;
+		ELSEWHERE_CALL=?* | ELSEWHERE_SESSION=?*) [[ $ew_ids == *" ${value#*=} "* ]] && return ;;
 		esac
 	done 2>/dev/null <"$1/environ"
 	return 1
@@ -48,8 +48,7 @@ ew_scan() {
 	local -a parent born
 	ew_found=() parent=() born=()
 	if [[ ! -r /proc/$$/stat ]]; then
-		for line in $ew_calls; do
-			pid=${line##*:}
+		for pid in $ew_pids; do
 			[[ $pid != - ]] && kill -0 -- "-$pid" && ew_found[pid]=group
 		done 2>/dev/null
 		(( ${#ew_found[@]} ))
@@ -57,10 +56,10 @@ ew_scan() {
 	fi
 	for dir in /proc/[0-9]*; do
 		pid=${dir#/proc/}
-		[[ $pid != $$ ]] && IFS= read -r line <"$dir/stat" || continue
+		[[ $pid != $$ && $pid != $PPID ]] && IFS= read -r line <"$dir/stat" || continue
 		set -- ${line##*) }
-		[[ $1 != [ZX] ]] || continue
-		if [[ ${ew_seen[pid]-} == "${20}" || $ew_calls == *":$3 "* || $ew_calls == *":$4 "* || $ew_calls == *":$pid "* ]] || ew_marked "$dir"; then
+		[[ $1 != [ZX] && ${20-} ]] || continue
+		if [[ ${ew_seen[pid]-} == "${20}" || $ew_pids == *" $3 "* || $ew_pids == *" $4 "* || $ew_pids == *" $pid "* ]] || ew_marked "$dir"; then
 			line=${line#*(} && ew_found[pid]=${line%)*} ew_seen[pid]=${20}
 		else
 			parent[pid]=$2 born[pid]=${20}
@@ -94,8 +93,11 @@ ew_signal() {
 
 # TERM, the grace, KILL; the last scan's ew_found is what could not be ended.
 ew_end() {
-	local until nap=0.02
-	ew_sent=' '
+	local until nap=0.02 more
+	ew_sent=' ' ew_ids=" ${ew_session[*]} " ew_pids=' '
+	for ew_id in "${ew_call[@]}"; do
+		ew_ids+="${ew_id% *} " ew_pids+="${ew_id#* } "
+	done
 	{ exec 9<> <(:); } 2>/dev/null
 	ew_now && until=$((ew_time + ew_grace))
 	while ew_scan; do
@@ -106,26 +108,22 @@ ew_end() {
 		nap=0.1
 	done
 	(( until += 900 ))
+	more=
 	while ew_scan; do
-		ew_signal KILL
 		ew_now
-		(( ew_time < until )) || break
+		[[ $more ]] && (( ew_time >= until )) && break
+		ew_signal KILL
+		more=1
 		ew_nap 0.02
 	done
 }
 
 while read -r ew_verb ew_mark ew_id ew_pid; do
 	case $ew_verb in
-	+ | -)
-		ew_rest=${ew_calls#*" $ew_mark:"}
-		[[ $ew_rest == "$ew_calls" ]] || ew_calls="${ew_calls%%" $ew_mark:"*} ${ew_rest#* }"
-		[[ $ew_verb == - ]] || ew_calls+="$ew_mark:$ew_id:$ew_pid "
-		;;
-	S) ew_sessions+="$ew_mark:$ew_id " ;;
-	s)
-		ew_rest=${ew_sessions#*" $ew_mark:"}
-		[[ $ew_rest == "$ew_sessions" ]] || ew_sessions="${ew_sessions%%" $ew_mark:"*} ${ew_rest#* }"
-		;;
+	+) ew_call[ew_mark]="$ew_id $ew_pid" ;;
+	-) unset "ew_call[$ew_mark]" ;;
+	S) ew_session[ew_mark]=$ew_id ;;
+	s) unset "ew_session[$ew_mark]" ;;
 	K)
 		ew_grace=$ew_id
 		ew_end
@@ -137,4 +135,4 @@ while read -r ew_verb ew_mark ew_id ew_pid; do
 		;;
 	esac
 done
-[[ $ew_calls$ew_sessions == '  ' ]] || ew_end
+(( ${#ew_call[@]} + ${#ew_session[@]} == 0 )) || ew_end

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/elsewhere-sh/elsewhere"
+	"github.com/elsewhere-sh/elsewhere/config"
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
+	"github.com/elsewhere-sh/elsewhere/internal/resultjson"
+	"github.com/elsewhere-sh/elsewhere/internal/scrub"
+)
+
+// probeWait bounds how long doctor waits for a backend.
+const probeWait = 2 * time.Minute
+
+// probe is the command that doctor runs: builtins alone but for id, so that it runs in the barest sandbox. It says where
+// it really ran, whatever the settings say, and which variables a command has there.
+const probe = `printf '%s\n' "$HOSTNAME" "$(id -un 2>/dev/null || printf %s "$EUID")" "$$" "$BASH_VERSION" "$PWD"; compgen -e`
+
+// verdict says how a check came out.
+type verdict string
+
+const (
+	good    verdict = "ok"
+	warning verdict = "warning"
+	broken  verdict = "broken"
+)
+
+// check is one thing that doctor looked at.
+type check struct {
+	State  verdict `json:"state"`
+	Name   string  `json:"name"`
+	Detail string  `json:"detail"`
+	Hint   *string `json:"hint"`
+}
+
+// report is what doctor found; broken is true where a check is.
+type report struct {
+	Schema   int             `json:"schema"`
+	Broken   bool            `json:"broken"`
+	Home     string          `json:"home"`
+	Checks   []check         `json:"checks"` // of the settings and the home
+	Backends []backendReport `json:"backends"`
+}
+
+// backendReport is what doctor found on one backend.
+type backendReport struct {
+	Backend    string           `json:"backend"`
+	Configured bool             `json:"configured"`
+	Summary    string           `json:"summary"`
+	Where      *elsewhere.Where `json:"where"`
+	Bash       string           `json:"bash"`
+	Checks     []check          `json:"checks"`
+	Features   []driver.Feature `json:"features"`
+}
+
+func (a *app) cmdDoctor() *cobra.Command {
+	var t target
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Test the backends for real and say what is in force",
+		Long: `Look at the settings and HERMES_HOME, and run a command on each backend that is built (or on that of -b) that shows where
+it really ran; print which isolation and limits are active, degraded or unsupported there.
+
+Exit code: 1 where something is broken: settings that cannot be read, or a backend that is configured, or named by -b,
+and cannot run a command. Warnings do not count.`,
+		Example: `  elsewhere doctor
+  elsewhere doctor -b local --json`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := t.check(); err != nil {
+				return err
+			}
+			ctx, in, stop := interruptible(cmd.Context())
+			defer stop()
+			r := a.examine(ctx, t)
+			if sig := in.signal(); sig != 0 {
+				return exitStatus(128 + int(sig))
+			}
+			if err := a.printReport(r, asJSON); err != nil {
+				return err
+			}
+			if r.Broken {
+				return exitStatus(1)
+			}
+			return nil
+		},
+	}
+	t.addBackend(cmd)
+	t.addSet(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// examine does all checks.
+func (a *app) examine(ctx context.Context, t target) *report {
+	r := &report{Schema: resultjson.Schema, Checks: []check{}, Backends: []backendReport{}}
+	cfg, err := a.load(&t)
+	if err != nil {
+		r.add(&r.Checks, failed("settings", err))
+		return r
+	}
+	r.Home = cfg.Home()
+	for _, text := range cfg.Warnings() {
+		r.add(&r.Checks, check{State: warning, Name: "settings", Detail: text})
+	}
+	if len(r.Checks) == 0 {
+		r.add(&r.Checks, check{State: good, Name: "settings", Detail: "nothing is odd, and no two origins disagree"})
+	}
+	for _, c := range checkHome(cfg.Home()) {
+		r.add(&r.Checks, c)
+	}
+	r.examineBackend(ctx, a, cfg, t, true)
+	if t.backend != "" {
+		return r
+	}
+	for _, b := range cfg.Backends() {
+		if own, err := cfg.Backend(""); b.Open == nil || err == nil && own.Name == b.Name {
+			continue
+		}
+		other := t
+		other.backend = b.Name
+		if cfg, err := a.load(&other); err == nil {
+			r.examineBackend(ctx, a, cfg, other, false)
+		}
+	}
+	return r
+}
+
+func (r *report) add(to *[]check, c check) {
+	r.Broken = r.Broken || c.State == broken
+	*to = append(*to, c)
+}
+
+// failed is a check that an error ended.
+func failed(name string, err error) check {
+	e := resultjson.NewError(err)
+	return check{State: broken, Name: name, Detail: e.Message, Hint: e.Hint}
+}
+
+// checkHome looks at HERMES_HOME, at what elsewhere keeps there, and at what dead processes left.
+func checkHome(home string) []check {
+	const name = "home"
+	hint := func(text string) *string { return &text }
+	if home == "" {
+		return []check{{State: warning, Name: name, Detail: "there is no HERMES_HOME: no named sessions, no audit log",
+			Hint: hint("set HOME or HERMES_HOME")}}
+	}
+	info, err := os.Stat(home)
+	if err != nil {
+		return []check{{State: good, Name: name, Detail: home + " is not there yet; it is made when it is needed"}}
+	}
+	checks := []check{checkMode(home, info, 0o022, "chmod go-w ")}
+	if err := writable(home); err != nil {
+		checks = append(checks, check{State: warning, Name: name, Detail: fmt.Sprintf("%s cannot be written to (%v): no named sessions, no audit log", home, unwrapPath(err)),
+			Hint: hint("make it writable for you, or choose another HERMES_HOME")})
+	}
+	own := filepath.Join(home, "elsewhere")
+	if info, err := os.Stat(own); err == nil {
+		checks = append(checks, checkMode(own, info, 0o077, "chmod 700 "))
+	}
+	if dead, err := owner.Dead(home); err != nil {
+		checks = append(checks, check{State: warning, Name: "leftovers", Detail: err.Error()})
+	} else if len(dead) > 0 {
+		checks = append(checks, check{State: warning, Name: "leftovers",
+			Detail: fmt.Sprintf("%d processes of elsewhere died without cleaning up; what they left is removed now", len(dead))})
+	}
+	return checks
+}
+
+// checkMode warns where others can do with a directory what the mask says.
+func checkMode(dir string, info fs.FileInfo, mask fs.FileMode, mend string) check {
+	c := check{State: good, Name: "home", Detail: fmt.Sprintf("%s has mode %04o", dir, info.Mode().Perm())}
+	if runtime.GOOS != "windows" && info.Mode().Perm()&mask != 0 {
+		mend += dir
+		c.State, c.Detail, c.Hint = warning, c.Detail+": others can use it", &mend
+	}
+	return c
+}
+
+// writable tells by a file whether a directory can be written to: a mode says little to root and on a full disk.
+func writable(dir string) error {
+	f, err := os.CreateTemp(dir, ".elsewhere-doctor-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("x")
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	_ = os.Remove(f.Name())
+	return err
+}
+
+// examineBackend opens a backend and runs the probe there.
+func (r *report) examineBackend(ctx context.Context, a *app, cfg *config.Config, t target, configured bool) {
+	b := backendReport{Backend: cfg.Name(), Configured: configured, Checks: []check{}, Features: []driver.Feature{}}
+	if d, err := cfg.Backend(""); err == nil {
+		b.Summary = d.Summary
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeWait)
+	defer cancel()
+	if err := b.run(ctx, a, cfg, t, r); err != nil {
+		c := failed("run", err)
+		if !configured {
+			c.State = warning
+		}
+		r.add(&b.Checks, c)
+	}
+	r.Backends = append(r.Backends, b)
+}
+
+func (b *backendReport) run(ctx context.Context, a *app, cfg *config.Config, t target, r *report) error {
+	sandbox, err := a.open(ctx, cfg, t, true)
+	if err != nil {
+		return err
+	}
+	defer a.closing("sandbox", sandbox.Close)
+	b.Features = append(b.Features, sandbox.Info().Features...)
+	session, err := sandbox.Session(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer a.closing("session", session.Close)
+	res, err := session.Run(ctx, probe, &elsewhere.RunOptions{Split: true, Dir: "/"})
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(res.Stdout), "\n")
+	if res.ExitCode != 0 || len(lines) < 5 {
+		return &elsewhere.Error{Kind: driver.KindUnavailable, Op: "run", Backend: b.Backend, Hint: "see what it printed",
+			Err: fmt.Errorf("a simple command ended with %s %d and printed %q and %q", res.Cause, res.ExitCode, shorten(res.Stdout), shorten(res.Stderr))}
+	}
+	where := res.Where
+	b.Where, b.Bash = &where, lines[3]
+	r.add(&b.Checks, check{State: good, Name: "run", Detail: fmt.Sprintf("a command ran on host %s as user %s: process %s, bash %s, %d ms",
+		lines[0], lines[1], lines[2], lines[3], res.Duration.Milliseconds())})
+	for _, text := range res.Notices {
+		r.add(&b.Checks, check{State: warning, Name: "notice", Detail: text})
+	}
+	if found := blocked(lines[5:], cfg.Strings("env_passthrough")); len(found) > 0 {
+		hint := "take them out of the profile, or set terminal.scrub_profile to true"
+		r.add(&b.Checks, check{State: warning, Name: "secrets", Hint: &hint,
+			Detail: "commands can read these, which the login profile sets: " + strings.Join(found, ", ")})
+	}
+	return nil
+}
+
+// blocked are the names among names that the caller's environment would not have handed on.
+func blocked(names, allowed []string) []string {
+	var found []string
+	for _, name := range names {
+		if scrub.Blocked(name) && !slices.Contains(allowed, name) {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
+func shorten(text []byte) string {
+	const most = 200
+	if len(text) > most {
+		return string(text[:most]) + "..."
+	}
+	return string(text)
+}
+
+func (a *app) printReport(r *report, asJSON bool) error {
+	if asJSON {
+		return a.printJSON(r)
+	}
+	out := newTable(a.out)
+	print := func(checks []check) {
+		for _, c := range checks {
+			detail := c.Detail
+			if c.Hint != nil {
+				detail += "; " + *c.Hint
+			}
+			out.row(string(c.State), c.Name, detail)
+		}
+	}
+	out.line("settings")
+	print(r.Checks)
+	for _, b := range r.Backends {
+		head := "backend " + b.Backend
+		if b.Configured {
+			head += " (configured)"
+		}
+		out.line("")
+		out.line(head + ": " + b.Summary)
+		print(b.Checks)
+		for _, f := range b.Features {
+			out.row(string(f.State), f.Name, f.Detail)
+		}
+	}
+	return a.written(out.print())
+}

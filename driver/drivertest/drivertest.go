@@ -1,0 +1,341 @@
+// Package drivertest is the conformance suite by which every backend is judged.
+//
+// A backend's own test gives a Harness and calls Run:
+//
+//	func TestConformance(t *testing.T) {
+//		drivertest.Run(t, &drivertest.Harness{Backend: local.Backend, Place: place})
+//	}
+//
+// Run opens sandboxes through package elsewhere, as a program does, and holds every call against the contract: what a
+// command gets, what carries over to the next one, what a timeout ends, what is left behind. What goes on in the place
+// is seen by an observer that reaches it without elsewhere. Absence (nothing survived, nothing ran twice) is asserted
+// only after the same thing was seen present; time is asserted only where the contract promises a deadline.
+//
+// A case that cannot apply to a backend is declared in its Harness with the reason; it is then skipped and counted,
+// never passed over. The tests are named TestX/backend=NAME/GROUP/SENTENCE, so that `-run` can choose any of them.
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+)
+
+// Harness says how one backend is tested.
+type Harness struct {
+	// Backend is the backend under test.
+	Backend driver.Backend
+
+	// Place makes a fresh place: an own HERMES_HOME on this host and an own home directory in the place. It opens
+	// nothing yet; what it started is ended by t's cleanup. It may be called from several goroutines.
+	Place func(t testing.TB, spec PlaceSpec) *Place
+
+	// Lacks names what the backend or its test bed does not have, each with the reason. Cases that need it are skipped.
+	Lacks map[Need]string
+
+	// Skip holds single cases that cannot apply, each with the reason. A key is a CASES id ("X05"), a case's whole name, or
+	// "group/name". A key that fits no case is an error.
+	Skip map[string]string
+
+	// KeepsChildren says that a child which a finished call left in the background belongs to the sandbox and outlives its
+	// session; false says that the session's end is its end, as on local.
+	KeepsChildren bool
+
+	// Parallel is how many cases run at once, and as many again of those that mostly wait; 0 means 4.
+	Parallel int
+}
+
+// A Need is something that a case takes for granted and that not every backend has.
+type Need string
+
+// The needs.
+const (
+	// NeedProc: the observer sees the sandbox's processes in /proc.
+	NeedProc Need = "proc"
+	// NeedTools: coreutils, grep and setsid are there. The other cases need them too where nothing else is said; it is a
+	// need only for whole groups that run in poorer places.
+	NeedTools Need = "tools"
+	// NeedCallerEnv: the caller's environment reaches commands (local).
+	NeedCallerEnv Need = "caller environment"
+	// NeedLose: Place.Lose makes the sandbox vanish.
+	NeedLose Need = "lose"
+	// NeedReopen: a named session is still there when its sandbox is closed and opened again.
+	NeedReopen Need = "reopen"
+	// NeedStream: output arrives while the command runs.
+	NeedStream Need = "stream"
+	// NeedHostChildren: this test's program can be started again as another host process that opens the same place.
+	NeedHostChildren Need = "host children"
+	// NeedBashOnly: Place can make a root that holds bash and nothing else.
+	NeedBashOnly Need = "bash only"
+)
+
+// PlaceSpec says what a case wants of its place.
+type PlaceSpec struct {
+	// Profile holds login files by their name relative to the home directory (".bash_profile"), to be there before the
+	// sandbox is opened.
+	Profile map[string]string
+	// Environ is added to the environment of the caller ("K=V").
+	Environ []string
+	// BashOnly asks for a root that holds bash and its libraries and no other program.
+	BashOnly bool
+}
+
+// Place is where the sandboxes of a case are.
+type Place struct {
+	// HermesHome is an own HERMES_HOME on this host.
+	HermesHome string
+
+	// Environ is the whole environment of the caller that opens the sandbox, HERMES_HOME and HOME included.
+	Environ []string
+
+	// Settings are what it takes to reach the place, by key ("docker_image").
+	Settings map[string]string
+
+	// Backend, where not nil, is used instead of Harness.Backend.
+	Backend *driver.Backend
+
+	// Home is the home directory in the place.
+	Home string
+
+	// Observe runs a program in the place, outside of elsewhere and of everything that elsewhere started, as the user who
+	// runs the commands, or with more rights. Nil where it cannot.
+	Observe func(ctx context.Context, where driver.Info, stdin []byte, argv ...string) (Observed, error)
+
+	// Lose makes the sandbox vanish as if its engine had lost it. Nil where it cannot.
+	Lose func(ctx context.Context, where driver.Info) error
+}
+
+// Observed is what an observer's program came to.
+type Observed struct {
+	Stdout, Stderr []byte
+	Code           int
+}
+
+// group is one subject of the contract; every file of cases holds one or two.
+type group struct {
+	name  string
+	needs []Need
+	cases []testCase
+}
+
+// testCase is one sentence of the contract.
+type testCase struct {
+	name  string
+	run   func(t *test)
+	needs []Need
+	// slow cases mostly wait; they have slots of their own.
+	slow bool
+	// big cases are left out under -short.
+	big bool
+	// alone: no other case runs at the same time.
+	alone bool
+}
+
+// groups lists the suite. A function, so that nothing is built before it is asked for.
+func groups() []group {
+	return []group{
+		stateGroup(), functionGroup(), neverSavedGroup(), stateFileGroup(),
+		directoryGroup(),
+		exitGroup(), nativeGroup(),
+		outputGroup(), bookkeepingGroup(),
+		stdinGroup(),
+		backgroundGroup(), killGroup(), orphanGroup(),
+		profileGroup(), packageGroup(),
+		spawnAheadGroup(), concurrencyGroup(),
+		hostileGroup(), secretGroup(), lostGroup(), nameGroup(),
+		bigGroup(), bashOnlyGroup(),
+	}
+}
+
+// Run holds a backend against the whole contract. Harness.Place is called many times.
+func Run(t *testing.T, h *Harness) {
+	if err := checkHarness(h); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv(childVar) != "" {
+		runChild(t, h)
+		return
+	}
+	t.Run("backend="+h.Backend.Name, func(t *testing.T) {
+		r := newRunner(t, h)
+		r.runAll(groups())
+		r.report()
+	})
+}
+
+// checkHarness finds declarations that say nothing.
+func checkHarness(h *Harness) error {
+	if h == nil || h.Backend.Open == nil || h.Place == nil {
+		return fmt.Errorf("drivertest: a harness needs a Backend that is built, and a Place")
+	}
+	for need, reason := range h.Lacks {
+		if strings.TrimSpace(reason) == "" {
+			return fmt.Errorf("drivertest: Harness.Lacks[%q] gives no reason", need)
+		}
+	}
+	for key, reason := range h.Skip {
+		if strings.TrimSpace(reason) == "" {
+			return fmt.Errorf("drivertest: Harness.Skip[%q] gives no reason", key)
+		}
+		if !slices.ContainsFunc(groups(), func(g group) bool {
+			return slices.ContainsFunc(g.cases, func(c testCase) bool { return skipFits(key, g, c) })
+		}) {
+			return fmt.Errorf("drivertest: Harness.Skip[%q] fits no case", key)
+		}
+	}
+	return nil
+}
+
+// skipFits tells whether a key of Harness.Skip means the case c of g.
+func skipFits(key string, g group, c testCase) bool {
+	return key == c.name || key == g.name+"/"+c.name || strings.HasPrefix(c.name, key+" ") && isCaseID(key)
+}
+
+// isCaseID tells whether s is an id such as C01.
+func isCaseID(s string) bool {
+	return len(s) == 3 && s[0] >= 'A' && s[0] <= 'Z' && s[1] >= '0' && s[1] <= '9' && s[2] >= '0' && s[2] <= '9'
+}
+
+// runner is one run of the suite.
+type runner struct {
+	t     *testing.T
+	h     *Harness
+	slots chan struct{}
+	slow  chan struct{} // the same for slow cases
+
+	others sync.WaitGroup // the cases that need not be alone
+	alone  sync.Mutex     // held by the one that is
+
+	sharedOnce sync.Once
+	sharedBox  *box
+
+	mu      sync.Mutex
+	ran     int
+	skipped map[string][]string // reason -> cases
+}
+
+func newRunner(t *testing.T, h *Harness) *runner {
+	n := h.Parallel
+	if n == 0 {
+		n = 4
+	}
+	return &runner{t: t, h: h, slots: make(chan struct{}, n), slow: make(chan struct{}, n), skipped: map[string][]string{}}
+}
+
+// runAll runs all groups at once, as far as the slots allow, and then the cases that have to be alone. Cases are not run
+// by t.Parallel: its limit is the number of processors, and most cases wait for something else.
+func (r *runner) runAll(all []group) {
+	for _, g := range all {
+		r.others.Add(g.notAlone())
+	}
+	var wg sync.WaitGroup
+	for _, g := range all {
+		wg.Go(func() {
+			chosen := false
+			r.t.Run(g.name, func(t *testing.T) {
+				chosen = true
+				r.runGroup(t, g)
+			})
+			if !chosen {
+				r.others.Add(-g.notAlone())
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (g group) notAlone() int {
+	n := 0
+	for _, c := range g.cases {
+		if !c.alone {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *runner) runGroup(t *testing.T, g group) {
+	var wg sync.WaitGroup
+	for _, c := range g.cases {
+		wg.Go(func() {
+			switch {
+			case c.alone:
+				r.others.Wait()
+				r.alone.Lock()
+				defer r.alone.Unlock()
+			case c.slow:
+				defer r.others.Done()
+				r.slow <- struct{}{}
+				defer func() { <-r.slow }()
+			default:
+				defer r.others.Done()
+				r.slots <- struct{}{}
+				defer func() { <-r.slots }()
+			}
+			t.Run(c.name, func(t *testing.T) { r.runCase(t, g, c) })
+		})
+	}
+	wg.Wait()
+}
+
+func (r *runner) runCase(t *testing.T, g group, c testCase) {
+	if reason := r.reasonToSkip(g, c); reason != "" {
+		r.count(g.name+"/"+c.name, reason)
+		t.Skip(reason)
+	}
+	tt := &test{T: t, r: r, skip: func(reason string) {
+		r.count(g.name+"/"+c.name, reason)
+		t.Skip(reason)
+	}}
+	r.count("", "")
+	c.run(tt)
+}
+
+func (r *runner) reasonToSkip(g group, c testCase) string {
+	if c.big && testing.Short() {
+		return "short: moves a lot of data or waits long"
+	}
+	for key, reason := range r.h.Skip {
+		if skipFits(key, g, c) {
+			return reason
+		}
+	}
+	for _, need := range slices.Concat(g.needs, c.needs) {
+		if reason, lacks := r.h.Lacks[need]; lacks {
+			return fmt.Sprintf("needs %s: %s", need, reason)
+		}
+	}
+	return ""
+}
+
+// count notes a case that ran (no reason) or was skipped.
+func (r *runner) count(name, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if reason == "" {
+		r.ran++
+		return
+	}
+	r.skipped[reason] = append(r.skipped[reason], name)
+}
+
+// report prints how many cases ran, and each reason for a skip with its cases.
+func (r *runner) report() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	var b strings.Builder
+	for reason, names := range r.skipped {
+		n += len(names)
+		sort.Strings(names)
+		fmt.Fprintf(&b, "\n  %d skipped: %s\n    %s", len(names), reason, strings.Join(names, "\n    "))
+	}
+	r.t.Logf("drivertest: backend=%s: %d cases started, %d skipped%s", r.h.Backend.Name, r.ran, n, b.String())
+}

@@ -1,0 +1,180 @@
+package drivertest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+)
+
+// recorder stands between package elsewhere and a driver and notes every bash that is started, so that a case knows
+// which processes to look for and what was said where other users of the machine can read it.
+type recorder struct {
+	mu     sync.Mutex
+	bashes []*recorded
+}
+
+// recorded is one bash that was started.
+type recorded struct {
+	spec  driver.BashSpec
+	ended chan struct{} // closed when Wait has returned
+}
+
+func newRecorder() *recorder { return &recorder{} }
+
+// wrap gives a backend whose sandboxes are recorded.
+func (r *recorder) wrap(b driver.Backend) driver.Backend {
+	open := b.Open
+	if open == nil {
+		return b
+	}
+	b.Open = func(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
+		sb, err := open(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return r.sandbox(sb), nil
+	}
+	return b
+}
+
+// all gives every bash so far.
+func (r *recorder) all() []*recorded {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.bashes)
+}
+
+// live gives the ids of the calls' bashes that have not ended: those that wait for a call and those that run one.
+func (r *recorder) live() []string {
+	var ids []string
+	for _, b := range r.all() {
+		if b.forCall() && !b.over() {
+			ids = append(ids, b.spec.ID)
+		}
+	}
+	return ids
+}
+
+// helpers counts the bashes that live and run no call: the watchdog, and what ends trees.
+func (r *recorder) helpers() int {
+	n := 0
+	for _, b := range r.all() {
+		if !b.forCall() && !b.over() {
+			n++
+		}
+	}
+	return n
+}
+
+// started tells how many bashes were started for calls.
+func (r *recorder) started() int {
+	n := 0
+	for _, b := range r.all() {
+		if b.forCall() {
+			n++
+		}
+	}
+	return n
+}
+
+// forCall tells whether a bash runs calls: then its id is in its environment.
+func (b *recorded) forCall() bool {
+	return slices.ContainsFunc(b.spec.Env, func(entry string) bool { return strings.HasSuffix(entry, "="+b.spec.ID) })
+}
+
+func (b *recorded) over() bool {
+	select {
+	case <-b.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// variable gives the name of the variable that carries a call's id.
+func (r *recorder) variable() string {
+	for _, b := range r.all() {
+		for _, entry := range b.spec.Env {
+			if name, value, ok := strings.Cut(entry, "="); ok && value == b.spec.ID && value != "" {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+func (r *recorder) bash(ctx context.Context, sb driver.Sandbox, spec driver.BashSpec) (driver.Process, error) {
+	p, err := sb.Bash(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	rec := &recorded{spec: spec, ended: make(chan struct{})}
+	r.mu.Lock()
+	r.bashes = append(r.bashes, rec)
+	r.mu.Unlock()
+	go func() {
+		defer close(rec.ended)
+		_, _ = p.Wait(context.Background())
+	}()
+	return p, nil
+}
+
+// recordedSandbox forwards the two duties; the types below add the abilities that the sandbox has, since package elsewhere
+// finds them by assertion.
+type recordedSandbox struct {
+	driver.Sandbox
+	r *recorder
+}
+
+func (s *recordedSandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
+	return s.r.bash(ctx, s.Sandbox, spec)
+}
+
+// Prepare is the sandbox's own, or nothing to do.
+func (s *recordedSandbox) Prepare(ctx context.Context) ([]string, error) {
+	if p, ok := s.Sandbox.(driver.Preparer); ok {
+		return p.Prepare(ctx)
+	}
+	return nil, nil
+}
+
+type stateFiles interface {
+	driver.StateRemover
+	driver.StateLister
+}
+
+type (
+	withFiles struct {
+		*recordedSandbox
+		stateFiles
+	}
+	withSignaler struct {
+		*recordedSandbox
+		driver.Signaler
+	}
+	withBoth struct {
+		*recordedSandbox
+		stateFiles
+		driver.Signaler
+	}
+)
+
+// sandbox wraps sb with as many abilities as calls make use of. The others (PTY, files, snapshots, listing) are no part
+// of this suite.
+func (r *recorder) sandbox(sb driver.Sandbox) driver.Sandbox {
+	own := &recordedSandbox{sb, r}
+	files, hasFiles := sb.(stateFiles)
+	signaler, hasSignaler := sb.(driver.Signaler)
+	switch {
+	case hasFiles && hasSignaler:
+		return withBoth{own, files, signaler}
+	case hasFiles:
+		return withFiles{own, files}
+	case hasSignaler:
+		return withSignaler{own, signaler}
+	}
+	return own
+}
