@@ -35,9 +35,6 @@ type Session struct {
 
 	first chan struct{} // holds one token: whoever takes it makes the first state
 
-	switching sync.Mutex // held while a new version becomes the current one; taken before mu
-	saveErr   error      // why the last one that failed did
-
 	mu      sync.Mutex
 	state   stateRef // current; path "" before the first
 	cwd     string
@@ -151,6 +148,8 @@ func (s *Session) awaitSave(sh *shell) {
 		case <-ctx.Done():
 		}
 		sh.saveErr = s.finishSave(sh)
+		// Before anybody who waited for the state goes on: Close lets the watchdog end what is not released.
+		sh.release()
 		s.mu.Lock()
 		delete(s.saving, sh)
 		s.mu.Unlock()
@@ -158,7 +157,6 @@ func (s *Session) awaitSave(sh *shell) {
 		if sh.saveErr != nil {
 			s.sb.log.Warn("a session's state was not saved", "session", s.name, "error", sh.saveErr)
 		}
-		sh.release()
 		s.refill()
 	})
 }
