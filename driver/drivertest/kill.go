@@ -85,8 +85,7 @@ func killGroup() group {
 		}},
 		{name: "state is saved when a timeout ends the command by TERM", run: func(t *test) {
 			s := t.session()
-			r := s.run(`export A=1; f() { echo f; }; cd /usr; sleep 100`, timeout(time.Second)).ended(elsewhere.TimedOut, 124).saved(true).cwd("/usr")
-			_ = r
+			s.run(`export A=1; f() { echo f; }; cd /usr; sleep 100`, timeout(time.Second)).ended(elsewhere.TimedOut, 124).saved(true).cwd("/usr")
 			s.want(`echo "$A"; f; pwd`, "1\nf\n/usr\n")
 		}},
 		{name: "state is as before when a timeout has to KILL the shell", run: func(t *test) {

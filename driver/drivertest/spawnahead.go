@@ -89,7 +89,7 @@ func spawnAheadGroup() group {
 			s.want(`export A=0`, "")
 			for round := range 3 {
 				for i := range 5 {
-					s.want(fmt.Sprintf(`export A=$((A + 1)); echo $A`), fmt.Sprintf("%d\n", round*5+i+1))
+					s.want(`export A=$((A + 1)); echo $A`, fmt.Sprintf("%d\n", round*5+i+1))
 				}
 				s.flush()
 				b.waiting(3)
@@ -371,7 +371,7 @@ func concurrencyGroup() group {
 		{name: "a call that was interrupted before it began runs nothing or is ended", run: func(t *test) {
 			s := t.session()
 			for i := range 20 {
-				p := s.start(fmt.Sprintf(`echo x >> @D/ran; sleep 100`))
+				p := s.start(`echo x >> @D/ran; sleep 100`)
 				t.eventually("some time passes", 0, func() bool { return time.Since(p.started) > time.Duration(i)*time.Millisecond/2 })
 				p.cancel()
 				<-p.done
