@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -69,6 +70,19 @@ func killGroup() group {
 			if said := strings.Join(r.Notices, "\n"); said != "" && !strings.Contains(said, "1.5") {
 				r.fail("the notices do not name the limit of 1.5 s")
 			}
+		}},
+		{name: "a deadline of the context is a timeout", run: func(t *test) {
+			s := t.session()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			begin := time.Now()
+			res, err := s.Session.Run(ctx, `echo early; sleep 100`, nil)
+			within(t, begin, time.Second+endPromise)
+			if err != nil {
+				t.Fatal(err)
+			}
+			(&result{Result: res, t: t, command: "sleep"}).ended(elsewhere.TimedOut, 124).out("early\n")
+			s.want(`echo fine`, "fine\n")
 		}},
 		{name: "a timeout within the limit does nothing", run: func(t *test) {
 			s := t.session()

@@ -291,6 +291,21 @@ func concurrencyGroup() group {
 				s.want(`echo "$A $B ${C-unset}"; unset B; rm @D/late @D/early`, "late late unset\n")
 			}
 		}},
+		{name: "the one that ends last wins also where the other's state takes longer to write", run: func(t *test) {
+			s := t.session()
+			s.want(`export WHO=nobody; mkfifo @D/quick @D/slow`, "")
+			for range 3 {
+				quick := s.start(`export WHO=quick; : > @D/q; read -r _ < @D/quick`)
+				slow := s.start(`for ((i = 0; i < 3000; i++)); do eval "fn_$i() { echo a function that makes the state of this call a big one, $i; }"; done; export WHO=slow; : > @D/s; read -r _ < @D/slow`)
+				s.await("@D/q")
+				s.await("@D/s")
+				s.observe(`echo go > @D/slow`)
+				slow.wait().code(0)
+				s.observe(`echo go > @D/quick`)
+				quick.wait().code(0)
+				s.want(`echo "$WHO"; type -t fn_1; rm @D/q @D/s`, "quick\n")
+			}
+		}},
 		{name: "two hundred calls at once on one session each get their own output, code and directory", alone: true, run: func(t *test) {
 			s := t.session()
 			s.want(manyExports(30), "")
