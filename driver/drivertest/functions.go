@@ -56,7 +56,8 @@ func functionGroup() group {
 			r := s.want("aa; zz; echo $A\nal", "aa\nzz\n1\nal\n")
 			s.flush()
 			after := s.run(`aa; zz`).out("aa\nzz\n")
-			if !hasNotice(r.Notices, "m=n") && !hasNotice(after.Notices, "m=n") {
+			// Newer versions print a name of this kind so that it can be read.
+			if s.run(`type -t m=n`).text() != "function\n" && !hasNotice(r.Notices, "m=n") && !hasNotice(after.Notices, "m=n") {
 				after.fail("no notice names the function m=n that was lost")
 			}
 			s.want(`aa; zz; echo $A`, "aa\nzz\n1\n").noNotice("aa")
