@@ -22,6 +22,7 @@ type call struct {
 	tries   int
 
 	capturing bool // this call makes the first state
+	allRead   bool // the shell ended without a report, and all that it had written was read
 
 	sh      *shell
 	cwd     string // the session's directory when it was sent
@@ -183,7 +184,7 @@ func (c *call) unreported() {
 	ctx, cancel := context.WithTimeout(context.Background(), statusWait)
 	defer cancel()
 	c.duration = time.Since(c.started)
-	c.sh.awaitRest(ctx)
+	c.allRead = c.sh.awaitRest(ctx)
 	select {
 	case <-c.sh.ended:
 		c.reported(ctx)
@@ -286,13 +287,13 @@ func atoi(s string) int {
 	return n
 }
 
-// neverStarted tells that the bash ended by itself before it read the command.
+// neverStarted tells for certain that the bash ended by itself before it began the command.
 func (c *call) neverStarted() bool {
 	select {
 	case <-c.sh.begun:
 		return false
 	default:
-		return c.sh.exitedNow() && c.sh.statusErr == nil && c.cause != TimedOut && c.cause != Interrupted && c.cause != Directory
+		return c.allRead && c.sh.statusErr == nil
 	}
 }
 

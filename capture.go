@@ -91,7 +91,7 @@ func (s *Session) capture(ctx context.Context) error {
 			from = c.state
 		}
 		if c.complete && c.state.path != "" {
-			return s.commit(from, "")
+			return s.commit(from, "", s.ends.Add(1))
 		}
 		if at >= len(files) {
 			return wrap(errText("no first state could be made: "+c.why), driver.KindUnavailable, "session", s.sb.backend, s.name,
@@ -195,11 +195,11 @@ builtin cd / >/dev/null 2>&1
 const finish = `IFS=:
 builtin set -f
 for ew_entry in $PATH; do
-case ":$ew:" in *":$ew_entry:"*) ;; *) ew+=:$ew_entry ;; esac
+case ":$ew_x:" in *":$ew_entry:"*) ;; *) ew_x+=:$ew_entry ;; esac
 done
 builtin set +f
 IFS=$' \t\n'
-builtin export PATH="$ew"
+builtin export PATH="$ew_x"
 `
 
 // captureText is the bash text that reads the login files: it prints the number of each file and at last "end"; what a file
@@ -212,11 +212,11 @@ func (s *Session) captureText(sh *shell, files []string) string {
 	}
 	rearm := "builtin trap -- " + bashscript.Quote(s.sb.scripts.EndTrap(sh.loading)) + " EXIT\n"
 	for i, file := range files {
-		fmt.Fprintf(&b, "ew=%s\nif [[ -f $ew && -r $ew ]]; then\nbuiltin printf '%%s\\n' %d\nbuiltin . \"$ew\" >/dev/null 2>&1 </dev/null\nfi\n", file, i+1)
+		fmt.Fprintf(&b, "ew_x=%s\nif [[ -f $ew_x && -r $ew_x ]]; then\nbuiltin printf '%%s\\n' %d\nbuiltin . \"$ew_x\" >/dev/null 2>&1 </dev/null\nfi\n", file, i+1)
 		b.WriteString(undo + rearm)
 	}
 	if first := s.sb.info.PathFirst; first != "" {
-		b.WriteString("ew=" + bashscript.Quote(first) + "\n" + finish)
+		b.WriteString("ew_x=" + bashscript.Quote(first) + "\n" + finish)
 	}
 	b.WriteString("builtin unset -v OLDPWD\n" + s.sb.info.ScrubProfile + "\nbuiltin printf 'end\\n'\n")
 	return b.String()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -96,7 +97,7 @@ func (e errText) Error() string { return string(e) }
 // prepare gets a shell that is ready and has loaded the session's current state.
 func (c *call) prepare(ctx context.Context) error {
 	c.tries++
-	c.cause, c.code, c.signal, c.lost = "", -1, "", nil
+	c.cause, c.code, c.signal, c.lost, c.allRead = "", -1, "", nil, false
 	s := c.s
 	if p, ok := s.sb.drv.(driver.Preparer); ok {
 		notices, err := p.Prepare(ctx)
@@ -123,7 +124,9 @@ func (s *Session) readyShell(ctx context.Context) (*shell, error) {
 	defer cancel()
 	var broken string
 	for try := 0; ; try++ {
-		_ = s.Flush(ctx) // a failed write has left its notice
+		if err := s.Flush(ctx); errors.Is(err, ErrTimeout) && try == 0 {
+			s.note("the state of an earlier call is still being written; this call ran without it")
+		}
 		state, _, err := s.current()
 		if err != nil {
 			return nil, err
@@ -242,9 +245,10 @@ func (c *call) sendTo(cwd string) {
 
 // setsExitTrap tells whether the text seems to set an EXIT trap of its own. A text that only looks like it costs one fork.
 func setsExitTrap(command string) bool {
-	_, after, found := strings.Cut(command, "trap")
-	return found && (strings.Contains(after, "EXIT") || strings.Contains(after, " 0"))
+	return strings.Contains(command, "trap") && exitTrap.MatchString(command)
 }
+
+var exitTrap = regexp.MustCompile(`(?s)\btrap\b.*\s(?:EXIT|0)(?:[\s;&|)}'"]|$)`)
 
 // wait waits for the end, whichever it is, and notes it.
 func (c *call) wait(ctx context.Context) {

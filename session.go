@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -17,6 +18,9 @@ const keptVersions = 3
 
 // saveWait bounds how long a call waits for the state that an earlier call is still writing.
 const saveWait = 5 * time.Second
+
+// lateSave bounds how long a state may take to be written that is still taken over.
+const lateSave = time.Minute
 
 // Session is shell state in a sandbox: what one call leaves (exported variables, functions, aliases, directory, umask) the
 // next one finds. Several calls may run at once: each sees one whole state, and the one that ends last wins. A throw-away
@@ -31,9 +35,6 @@ type Session struct {
 
 	first chan struct{} // holds one token: whoever takes it makes the first state
 
-	switching sync.Mutex // held while a new version becomes the current one; taken before mu
-	saveErr   error      // why the last one that failed did
-
 	mu      sync.Mutex
 	state   stateRef // current; path "" before the first
 	cwd     string
@@ -47,6 +48,9 @@ type Session struct {
 	calls   sync.WaitGroup
 	closed  bool
 	done    chan struct{} // closed by Close
+
+	ends      atomic.Int64 // counts calls that ended
+	committed int64        // which of them wrote the current state
 }
 
 // begin counts a call in, unless the session is closed.
@@ -103,41 +107,29 @@ func (s *Session) takeNotices() []string {
 }
 
 // Flush waits until the state of every call that has ended is written, at most 5 s or until ctx is done. A write that
-// failed since the last Flush is a notice of the next result and is returned here too.
+// failed is a notice of the next result and is returned here too; one that takes longer goes on and is taken over later.
 func (s *Session) Flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, saveWait)
 	defer cancel()
 	for {
-		sh := s.oneSaving()
+		s.mu.Lock()
+		var sh *shell
+		for sh = range s.saving {
+			break
+		}
+		s.mu.Unlock()
 		if sh == nil {
-			return s.takeSaveError()
+			return nil
 		}
 		select {
-		case <-sh.saved:
-		case <-sh.exited:
-			sh.awaitRest(ctx)
+		case <-sh.settled:
+			if sh.saveErr != nil {
+				return sh.saveErr
+			}
 		case <-ctx.Done():
+			return wrap(errText("the state of an earlier call is still being written"), driver.KindTimeout, "session", s.sb.backend, s.name, "")
 		}
-		s.finishSave(sh)
 	}
-}
-
-// takeSaveError waits for a switch to a new version that is under way, and returns what failed since it was last asked.
-func (s *Session) takeSaveError() error {
-	s.switching.Lock()
-	defer s.switching.Unlock()
-	err := s.saveErr
-	s.saveErr = nil
-	return err
-}
-
-func (s *Session) oneSaving() *shell {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for sh := range s.saving {
-		return sh
-	}
-	return nil
 }
 
 // awaitSave lets the session take over the state that sh is about to write. It goes on behind the call.
@@ -146,7 +138,8 @@ func (s *Session) awaitSave(sh *shell) {
 	s.saving[sh] = struct{}{}
 	s.mu.Unlock()
 	s.sb.goroutines.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), saveWait)
+		// A bash that still lives may still write: only its end, or the session's, ends the wait.
+		ctx, cancel := context.WithTimeout(context.Background(), lateSave)
 		defer cancel()
 		select {
 		case <-sh.saved:
@@ -154,43 +147,36 @@ func (s *Session) awaitSave(sh *shell) {
 			sh.awaitRest(ctx)
 		case <-ctx.Done():
 		}
-		s.finishSave(sh)
+		sh.saveErr = s.finishSave(sh)
+		// Before anybody who waited for the state goes on: Close lets the watchdog end what is not released.
+		sh.release()
+		s.mu.Lock()
+		delete(s.saving, sh)
+		s.mu.Unlock()
+		close(sh.settled)
+		if sh.saveErr != nil {
+			s.sb.log.Warn("a session's state was not saved", "session", s.name, "error", sh.saveErr)
+		}
 		s.refill()
 	})
 }
 
-// finishSave makes the state that sh wrote the current one, once; a shell that is not heard of by now has not written it.
-func (s *Session) finishSave(sh *shell) {
-	s.switching.Lock()
-	defer s.switching.Unlock()
-	if err := s.switchTo(sh); err != nil {
-		s.saveErr = err
-		s.note("call " + sh.id + ": " + err.Error() + "; the session is as it was before that call")
-	}
-	// Before anybody who waited for the state goes on: Close lets the watchdog end what is not released.
-	sh.release()
-}
-
-func (s *Session) switchTo(sh *shell) error {
-	s.mu.Lock()
-	if _, ours := s.saving[sh]; !ours {
-		s.mu.Unlock()
-		return nil
-	}
-	delete(s.saving, sh)
-	s.mu.Unlock()
+// finishSave makes the state that sh wrote the current one.
+func (s *Session) finishSave(sh *shell) error {
 	select {
 	case <-sh.saved:
 	default:
-		return s.saveFailed(sh, "the shell ended before its state was written")
+		if sh.exitedNow() {
+			return s.saveFailed(sh, "the shell ended ("+describe(sh.status, sh.statusErr)+") before its state was written")
+		}
+		return s.saveFailed(sh, "its state was not written within "+lateSave.String())
 	}
-	cwd := sh.endCwd
 	switch sh.savedKind {
 	case 'U':
 		s.sb.removeState(sh.slot)
-		return s.commit(stateRef{}, cwd)
+		return s.commit(stateRef{}, sh.endCwd, sh.ending)
 	case 'S':
-		return s.commit(stateRef{path: sh.slot, private: sh.from.private}, cwd)
+		return s.commit(stateRef{path: sh.slot, private: sh.from.private}, sh.endCwd, sh.ending)
 	default:
 		return s.saveFailed(sh, "its state could not be written (is the disk full?)")
 	}
@@ -202,9 +188,18 @@ func (s *Session) saveFailed(sh *shell, why string) error {
 }
 
 // commit switches to a new version of the state (path "" keeps the one that is current) and of the directory ("" keeps it).
-func (s *Session) commit(state stateRef, cwd string) error {
+// ending is the place of the call that wrote it among those that ended: the one that ended last wins, whichever is written
+// first.
+func (s *Session) commit(state stateRef, cwd string, ending int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if ending < s.committed {
+		if state.path != "" {
+			s.sb.removeState(state.path)
+		}
+		return nil
+	}
+	s.committed = ending
 	if cwd == "" {
 		cwd = s.cwd
 	}

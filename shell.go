@@ -3,9 +3,7 @@ package elsewhere
 import (
 	"context"
 	"fmt"
-	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -16,12 +14,15 @@ import (
 // writes the new state and leaves. Three goroutines own it (two read its streams, one waits for its end); they finish
 // when nobody holds its streams any more, or when they are closed.
 type shell struct {
-	sb    *Sandbox
-	id    string
-	token string
-	mark  bashscript.Mark
-	slot  string // its state file; made when it loads
-	proc  driver.Process
+	sb      *Sandbox
+	session *Session
+	id      string
+	token   string
+	mark    bashscript.Mark
+	slot    string // its state file; made when it loads
+	proc    driver.Process
+	out     *stream
+	errs    *stream
 
 	wmu sync.Mutex // messages to stdin
 
@@ -38,17 +39,20 @@ type shell struct {
 	// Written before the channel of the same event is closed.
 	readyReport, beginReport, endReport bashscript.Report
 	savedKind                           byte
+	saveErr                             error // of its state, before settled is closed
 	status                              driver.ExitStatus
 	statusErr                           error
 
+	settled chan struct{} // closed when the session has taken over its state, or cannot
+
 	errEnd chan struct{} // closed when the end was reported on stderr, with streams apart
 
-	endCwd string       // the directory that becomes the session's when the state is saved; "" for none
-	reads  atomic.Int64 // how often something was read
-	busy   atomic.Int32 // readers that are passing something on
+	ending int64  // the place of its call among those of the session that ended
+	endCwd string // the directory that becomes the session's when the state is saved; "" for none
 
 	mu        sync.Mutex
-	out, err  func([]byte) // where output goes; nil discards
+	toOut     func([]byte) // where output goes; nil discards
+	toErr     func([]byte)
 	idleSince time.Time
 	released  bool
 }
@@ -56,9 +60,9 @@ type shell struct {
 // startShell starts a bash that boots and waits for its first message. ctx bounds the start alone.
 func (sb *Sandbox) startShell(ctx context.Context, session *Session) (*shell, error) {
 	sh := &shell{
-		sb: sb, id: bashscript.NewID(), token: bashscript.NewToken(), mark: bashscript.NewMark(session.mark),
+		sb: sb, session: session, id: bashscript.NewID(), token: bashscript.NewToken(), mark: bashscript.NewMark(session.mark),
 		ready: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), saved: make(chan struct{}),
-		eof: make(chan struct{}), exited: make(chan struct{}), errEnd: make(chan struct{}), idleSince: time.Now(),
+		eof: make(chan struct{}), exited: make(chan struct{}), errEnd: make(chan struct{}), settled: make(chan struct{}), idleSince: time.Now(),
 	}
 	if err := sb.watch.add(ctx, sh.mark, sh.id, 0); err != nil {
 		return nil, err
@@ -74,7 +78,7 @@ func (sb *Sandbox) startShell(ctx context.Context, session *Session) (*shell, er
 		sb.watch.remove(sh.mark)
 		return nil, err
 	}
-	sh.proc = proc
+	sh.proc, sh.out, sh.errs = proc, &stream{r: proc.Stdout()}, &stream{r: proc.Stderr()}
 	sb.goroutines.Go(sh.readStreams)
 	sb.goroutines.Go(sh.awaitExit)
 	session.own(sh)
@@ -195,24 +199,24 @@ func (sh *shell) awaitExit() {
 func (sh *shell) setOutput(out, err func([]byte)) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.out, sh.err = out, err
+	sh.toOut, sh.toErr = out, err
 }
 
 func (sh *shell) output(stderr bool) func([]byte) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if stderr {
-		return sh.err
+		return sh.toErr
 	}
-	return sh.out
+	return sh.toOut
 }
 
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
 func (sh *shell) readStreams() {
 	var both sync.WaitGroup
-	both.Go(func() { sh.readStream(sh.proc.Stdout(), false) })
-	both.Go(func() { sh.readStream(sh.proc.Stderr(), true) })
+	both.Go(func() { sh.readStream(sh.out, false) })
+	both.Go(func() { sh.readStream(sh.errs, true) })
 	both.Wait()
 	close(sh.eof)
 }
@@ -220,15 +224,15 @@ func (sh *shell) readStreams() {
 // readStream takes the reports out of one stream and passes on what stands between the command's begin and its end.
 // What follows the end is passed on as long as the call wants it, and then thrown away: a child in the background can go on
 // writing.
-func (sh *shell) readStream(r io.Reader, stderr bool) {
+func (sh *shell) readStream(s *stream, stderr bool) {
 	scanner := bashscript.NewScanner(sh.token)
 	running := false
 	data := func(p []byte) {
 		if !running {
 			return
 		}
-		if out := sh.output(stderr); out != nil {
-			out(p)
+		if to := sh.output(stderr); to != nil {
+			to(p)
 		}
 	}
 	report := func(rep bashscript.Report) {
@@ -238,19 +242,8 @@ func (sh *shell) readStream(r io.Reader, stderr bool) {
 		}
 		sh.report(rep)
 	}
-	buffer := readBuffers.Get().(*[]byte)
-	defer readBuffers.Put(buffer)
-	for {
-		n, err := r.Read(*buffer)
-		sh.reads.Add(1)
-		sh.busy.Add(1)
-		scanner.Feed((*buffer)[:n], data, report)
-		sh.busy.Add(-1)
-		if err != nil {
-			data(scanner.Rest())
-			return
-		}
-	}
+	s.read(func(p []byte) { scanner.Feed(p, data, report) })
+	data(scanner.Rest())
 }
 
 // report notes one report. Each kind comes once; a second one is not ours.
@@ -261,7 +254,7 @@ func (sh *shell) report(rep bashscript.Report) {
 	case 'B':
 		sh.once(sh.begun, func() { sh.beginReport = rep })
 	case 'E', 'P':
-		sh.once(sh.ended, func() { sh.endReport = rep })
+		sh.once(sh.ended, func() { sh.endReport, sh.ending = rep, sh.session.ends.Add(1) })
 	case 'S', 'U', 'F':
 		sh.once(sh.saved, func() { sh.savedKind = rep.Kind })
 	case 'e':
@@ -278,24 +271,31 @@ func (sh *shell) once(event chan struct{}, note func()) {
 	}
 }
 
-// awaitRest waits, after the bash has ended, until what it had written was read: until the streams end, or, where a child
-// holds them, nothing came for a moment.
-func (sh *shell) awaitRest(ctx context.Context) {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	last, quiet := int64(-1), 0
-	for quiet < 5 {
+// awaitRest waits, after the bash has ended, until all that it had written was read: until its streams end or, where a child
+// in the background holds them, until they are empty. It tells whether that is certain.
+func (sh *shell) awaitRest(ctx context.Context) bool {
+	out, errs := sh.out.emptied(), sh.errs.emptied()
+	if out == nil || errs == nil {
+		// The streams of such a transport end with the bash, or this is all that can be done.
 		select {
 		case <-sh.eof:
-			return
+			return true
+		case <-time.After(restWait):
 		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
-		if n := sh.reads.Load(); n != last || sh.busy.Load() > 0 {
-			last, quiet = n, 0
-		} else {
-			quiet++
+		return false
+	}
+	for _, empty := range []<-chan struct{}{out, errs} {
+		select {
+		case <-empty:
+		case <-sh.eof:
+			return true
+		case <-ctx.Done():
+			return false
 		}
 	}
+	return true
 }
+
+// restWait bounds the wait for what a bash had written before it ended, where its streams cannot be asked.
+const restWait = time.Second

@@ -147,7 +147,7 @@ func (l *loaded) editFile(target string, e *edit) error {
 	if err := lock.Lock(); err != nil {
 		return fileError(shown, "it cannot be locked", "make its directory writable for you", err)
 	}
-	defer lock.Unlock()
+	defer lock.Unlock() //nolint:errcheck // nothing is lost: the process's end frees it too
 	old, info, err := readFile(target, shown)
 	if err != nil {
 		return err

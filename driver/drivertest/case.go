@@ -147,6 +147,17 @@ func (b *box) closeSandbox(sb *elsewhere.Sandbox) {
 	if err := sb.Close(ctx); err != nil {
 		b.t.Errorf("closing the sandbox: %v", err)
 	}
+	if !b.rec.closed() {
+		return
+	}
+	// What cannot be seen in any case alone: that none leaves a bash behind.
+	for deadline := time.Now().Add(endPromise + allowance); len(b.rec.live())+b.rec.helpers() > 0; {
+		if time.Now().After(deadline) {
+			b.t.Errorf("the sandbox is closed, and %d bashes for calls and %d others live: %v", len(b.rec.live()), b.rec.helpers(), b.rec.live())
+			return
+		}
+		time.Sleep(20 * time.Millisecond) // between two looks
+	}
 }
 
 // session opens a session, closed with the case. "" is a throw-away one.

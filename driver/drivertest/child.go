@@ -210,7 +210,9 @@ func (b *box) host(job childJob) *host {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 16<<20)
 	found := false
+	var said strings.Builder
 	for !found && lines.Scan() {
+		said.WriteString(lines.Text() + "\n")
 		if rest, ok := strings.CutPrefix(lines.Text(), childMark); ok {
 			if err := json.Unmarshal([]byte(rest), &h.report); err != nil {
 				b.t.Fatal(err)
@@ -224,7 +226,7 @@ func (b *box) host(job childJob) *host {
 		_ = h.cmd.Wait()
 	}()
 	if !found || h.report.Error != "" {
-		b.t.Fatalf("the other host process came to nothing: %s\n%s", h.report.Error, stderr.String())
+		b.t.Fatalf("the other host process came to nothing: %s\n%s", h.report.Error, said.String()+stderr.String())
 	}
 	return h
 }

@@ -24,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 )
@@ -48,6 +49,11 @@ type Harness struct {
 	// session; false says that the session's end is its end, as on local.
 	KeepsChildren bool
 
+	// OrphansEndOnOpen says that what a dead host process left is ended when its sandbox is opened again, and OrphanGrace how
+	// long that, or the end by itself, may take; 0 is the grace of 2 s between TERM and KILL.
+	OrphansEndOnOpen bool
+	OrphanGrace      time.Duration
+
 	// Parallel is how many cases run at once, and as many again of those that mostly wait; 0 means 4.
 	Parallel int
 }
@@ -55,13 +61,10 @@ type Harness struct {
 // A Need is something that a case takes for granted and that not every backend has.
 type Need string
 
-// The needs.
+// The needs. Beside them every place but one that is BashOnly holds coreutils, grep, findutils and util-linux (setsid).
 const (
 	// NeedProc: the observer sees the sandbox's processes in /proc.
 	NeedProc Need = "proc"
-	// NeedTools: coreutils, grep and setsid are there. The other cases need them too where nothing else is said; it is a
-	// need only for whole groups that run in poorer places.
-	NeedTools Need = "tools"
 	// NeedCallerEnv: the caller's environment reaches commands (local).
 	NeedCallerEnv Need = "caller environment"
 	// NeedLose: Place.Lose makes the sandbox vanish.
@@ -215,6 +218,7 @@ type runner struct {
 
 	sharedOnce sync.Once
 	sharedBox  *box
+	natives    nativeSessions
 
 	mu      sync.Mutex
 	ran     int

@@ -126,7 +126,7 @@ func functionGroup() group {
 		}},
 		{name: "aliases named after reserved words break nothing", run: func(t *test) {
 			s := t.session()
-			s.run(`alias if='echo no' '[['='echo no' '{'='echo no' while='echo no' for='echo no' case='echo no' '}'='echo no' do='echo no'; export A=1`)
+			s.run(`alias if='echo no' '[['='echo no' while='echo no' for='echo no' case='echo no' '}'='echo no' do='echo no'; export A=1`)
 			s.run(`\builtin echo "$A"`).out("1\n").code(0).saved(true)
 			s.want("\\unalias -a\nif true; then echo \"$A\"; fi", "1\n")
 		}},

@@ -1,9 +1,11 @@
 package drivertest
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -25,6 +27,9 @@ var prologue = regexp.MustCompile(`(?m)^(\S+: )(?:-c: |eval: )`)
 // deadChild matches bash's report of a child that a signal ended, which names its pid.
 var deadChild = regexp.MustCompile(`(?m)^(\S+ line \d+:) +\d+ ([A-Z])`)
 
+// badCopy is bash's word on a saved descriptor that the command has closed.
+var badCopy = regexp.MustCompile(`(?m)^\S+ (?:line \d+: )?\d+: Bad file descriptor\n`)
+
 // oneLessTraced takes back what docs/contract.md says of a trace: it shows the first character of PS4 once more, since the
 // command line evaluates the command's text.
 func oneLessTraced(trace string) string {
@@ -38,8 +43,48 @@ func oneLessTraced(trace string) string {
 	return b.String()
 }
 
+// nativeSessions are sessions of the shared sandbox whose state is as it was at first, to be used again: opening one reads
+// the login files, which is most of the cost of a case here.
+type nativeSessions struct {
+	mu   sync.Mutex
+	free []*session
+}
+
+// stateText prints all that is carried but the directory.
+const stateText = `export -p | grep -v -e OLDPWD -e ' PWD'; alias -p; declare -f; umask; shopt -p extglob`
+
+// native gives a session in the case's hands, and puts it back with the case if its state is what it was.
+func (t *test) native() *session {
+	t.Helper()
+	pool := &t.r.natives
+	pool.mu.Lock()
+	var kept *session
+	if n := len(pool.free); n > 0 {
+		kept, pool.free = pool.free[n-1], pool.free[:n-1]
+	}
+	pool.mu.Unlock()
+	if kept == nil {
+		owner := &test{T: t.r.t, r: t.r}
+		kept = t.shared().in(owner).session("")
+	}
+	s := &session{Session: kept.Session, t: t, b: kept.b.in(t)}
+	before, err := s.try(stateText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		after, err := s.try(stateText)
+		if err == nil && !t.Failed() && bytes.Equal(before.Output, after.Output) {
+			pool.mu.Lock()
+			defer pool.mu.Unlock()
+			pool.free = append(pool.free, kept)
+		}
+	})
+	return s
+}
+
 func compareNative(t *test, text string) {
-	s := t.session()
+	s := t.native()
 	s.want(`cd @D`, "")
 	shell := strings.TrimSuffix(s.run(`echo "$0"`).text(), "\n")
 	program := strings.TrimSuffix(s.run(`echo "$BASH"`).text(), "\n")
@@ -55,6 +100,10 @@ func compareNative(t *test, text string) {
 	}
 	if strings.Contains(text, "set -x") {
 		got.Stderr = []byte(oneLessTraced(string(got.Stderr)))
+	}
+	if strings.Contains(text, "$i>&-") {
+		// docs/contract.md: bash says that its own copy of the reports' descriptor was closed.
+		got.Stderr = badCopy.ReplaceAll(got.Stderr, nil)
 	}
 	if o, w := string(got.Stdout), string(want.Stdout); o != w {
 		t.Errorf("stdout is %s\n  natively  %s", shorten(o), shorten(w))
@@ -199,8 +248,8 @@ var nativeCommands = []struct{ name, text string }{
 	{"bash -i as a child", `echo 'echo in; exit 3' | bash --norc --noprofile; echo $?`},
 	{"a child that ignores TERM", `bash -c 'trap "" TERM; kill -TERM $$; echo alive'`},
 	{"nohup and setsid", `nohup bash -c 'echo up' 2>/dev/null; setsid -w bash -c 'echo sid'; echo $?`},
-	{"/dev/tty is not there", `: < /dev/tty; echo $?`},
-	{"/dev/stdin, stdout and stderr", `echo a > /dev/stdout; echo b > /dev/stderr; cat /dev/stdin; echo c > /dev/fd/1`},
+	{"the terminal device is not there", `: < /dev/tty; echo $?`},
+	{"the devices stdin, stdout and stderr", `echo a > /dev/stdout; echo b > /dev/stderr; cat /dev/stdin; echo c > /dev/fd/1`},
 	{"history and !", `echo a!b "c!d"; history | wc -l; set +H; fc -l; echo $?`},
 	{"dollar-quotes for translation", `echo $"hello" $'\cA' | od -c | head -1`},
 	{"printf of time", `printf '%(%Y)T\n' 0; TZ=UTC printf '%(%H:%M)T\n' 0`},

@@ -59,7 +59,10 @@ func orphanGroup() group {
 			h := b.host(childJob{Session: "dev", Ahead: 1, Call: live("theirs"), Await: []string{s.d() + "/theirs.beat"}})
 			theirs := s.alive("theirs")
 			h.kill()
-			s.gone(theirs, grace)
+			if t.r.h.OrphansEndOnOpen {
+				b.again()
+			}
+			s.gone(theirs, max(t.r.h.OrphanGrace, grace))
 			s.still(procs)
 			p.interrupt()
 			s.gone(procs, 0)
@@ -103,7 +106,12 @@ func orphans(t *test, how, name string) *box {
 	} else {
 		h.end()
 	}
-	look.gone(procs, grace)
-	b.gone(shells, grace)
+	promise := max(t.r.h.OrphanGrace, grace)
+	if t.r.h.OrphansEndOnOpen {
+		b.open()
+		b.session("").want(`echo fine`, "fine\n")
+	}
+	look.gone(procs, promise)
+	b.gone(shells, promise)
 	return b
 }

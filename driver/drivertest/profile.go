@@ -171,7 +171,7 @@ func profileGroup() group {
 					"beat":    beatScript,
 					".bashrc": "export BEFORE=1; (setsid bash \"$HOME/beat\" \"$HOME\" child deaf &); bash \"$HOME/beat\" \"$HOME\" hang; export AFTER=1\n",
 				}},
-				Settings: map[string]string{"shell_init_timeout": "5"},
+				Settings: map[string]string{"shell_init_timeout": "15"},
 			})
 			begin := time.Now()
 			var s *session
@@ -191,7 +191,7 @@ func profileGroup() group {
 				t.Fatal(err)
 			}
 			defer s.close()
-			within(t, begin, 5*time.Second+endPromise)
+			within(t, begin, 15*time.Second+endPromise)
 			first := &result{Result: r, t: t, command: "the first call"}
 			if first.code(0).out("unset\n"); len(r.Notices) == 0 {
 				first.fail("nothing says that a login file was left out")

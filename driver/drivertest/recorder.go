@@ -13,6 +13,7 @@ import (
 // which processes to look for and what was said where other users of the machine can read it.
 type recorder struct {
 	mu     sync.Mutex
+	open   int // sandbox values that are not closed
 	bashes []*recorded
 }
 
@@ -35,9 +36,19 @@ func (r *recorder) wrap(b driver.Backend) driver.Backend {
 		if err != nil {
 			return nil, err
 		}
+		r.mu.Lock()
+		r.open++
+		r.mu.Unlock()
 		return r.sandbox(sb), nil
 	}
 	return b
+}
+
+// closed tells whether every sandbox value was closed.
+func (r *recorder) closed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.open == 0
 }
 
 // all gives every bash so far.
@@ -126,7 +137,17 @@ func (r *recorder) bash(ctx context.Context, sb driver.Sandbox, spec driver.Bash
 // finds them by assertion.
 type recordedSandbox struct {
 	driver.Sandbox
-	r *recorder
+	r    *recorder
+	once sync.Once
+}
+
+func (s *recordedSandbox) Close(ctx context.Context) error {
+	s.once.Do(func() {
+		s.r.mu.Lock()
+		s.r.open--
+		s.r.mu.Unlock()
+	})
+	return s.Sandbox.Close(ctx)
 }
 
 func (s *recordedSandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
@@ -165,7 +186,7 @@ type (
 // sandbox wraps sb with as many abilities as calls make use of. The others (PTY, files, snapshots, listing) are no part
 // of this suite.
 func (r *recorder) sandbox(sb driver.Sandbox) driver.Sandbox {
-	own := &recordedSandbox{sb, r}
+	own := &recordedSandbox{Sandbox: sb, r: r}
 	files, hasFiles := sb.(stateFiles)
 	signaler, hasSignaler := sb.(driver.Signaler)
 	switch {

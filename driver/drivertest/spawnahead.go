@@ -176,7 +176,7 @@ func spawnAheadGroup() group {
 					kill.WriteString("kill -9 " + p.pid + "; ")
 				}
 				b.observe(kill.String())
-				s.want(`echo $A; export A=$((A + 1)); echo x >> @D/count`, fmt.Sprintf("%d\n", i))
+				s.want(`echo $A; cat; export A=$((A + 1)); echo x >> @D/count`, fmt.Sprintf("%d\nin %d", i, i), stdin(fmt.Sprintf("in %d", i)))
 			}
 			if n := strings.Count(s.read("@D/count"), "x"); n != 5 {
 				t.Errorf("5 commands ran %d times", n)

@@ -122,13 +122,24 @@ func stateGroup() group {
 			s.want(get.String(), want)
 			s.want(get.String(), want)
 		}},
-		{name: "IFS, PS4, CDPATH, GLOBIGNORE and BASH_ENV that a command exports break nothing", run: func(t *test) {
+		{name: "IFS, PS4, CDPATH, GLOBIGNORE, TMOUT, BASH_ENV and POSIXLY_CORRECT that a command exports break nothing", run: func(t *test) {
 			s := t.session()
 			s.write("@D/env.sh", "echo from BASH_ENV\n")
-			s.want(`export IFS=abcdefghijklmnopqrstuvwxyz0123456789_/= PS4='$(echo x)' CDPATH=/usr:/ GLOBIGNORE='*' TMOUT=1 BASH_ENV=@D/env.sh POSIXLY_CORRECT=`, "")
-			s.want(`export A='a b c'; cd @D; echo "$A"`, "a b c\n").cwd(s.d())
-			s.want(`echo "$A"; pwd`, "a b c\n"+s.d()+"\n").cwd(s.d())
-			s.want(`env -u POSIXLY_CORRECT bash -c :`, "from BASH_ENV\n")
+			for _, v := range []string{"IFS=abcdefghijklmnopqrstuvwxyz0123456789_/=", "IFS=,", "IFS=", `IFS=$'\n'`, "PS4='$(echo x)'", "CDPATH=/usr:/", "GLOBIGNORE='*'", "TMOUT=1", "POSIXLY_CORRECT=", "BASH_ENV=@D/env.sh", "ENV=@D/env.sh"} {
+				s := s.b.session("")
+				s.dir = ""
+				v = strings.ReplaceAll(v, "@D", "/no/such")
+				name, _, _ := strings.Cut(v, "=")
+				s.want("export A='a b,c'; export "+v, "").saved(true)
+				r := s.want(`echo "$A"; cd @D; printf %q "$`+name+`" > @D/value; export B=1`, "a b,c\n").cwd(s.d()).saved(true)
+				if len(r.Notices) > 0 {
+					r.fail("notices after export %s", v)
+				}
+				s.want(`echo "$A $B"; pwd; unset `+name, "a b,c 1\n"+s.d()+"\n").cwd(s.d())
+				s.want(`echo "$A"; cat @D/value`, "a b,c\n"+s.observe("printf %q "+strings.TrimPrefix(v, name+"=")))
+			}
+			s.want(`export BASH_ENV=@D/env.sh`, "")
+			s.want(`bash -c :`, "from BASH_ENV\n")
 		}},
 		{name: "the umask carries over, also for what commands create", run: func(t *test) {
 			s := t.session()

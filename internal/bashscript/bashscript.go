@@ -67,7 +67,7 @@ func NewScripts(keepEnv []string) *Scripts {
 	for i, name := range never {
 		words[i] = name
 		if prefix, ok := strings.CutSuffix(name, "*"); ok {
-			words[i] = "${!" + prefix + "@}"
+			words[i] = `"${!` + prefix + `@}"`
 		}
 	}
 	names := strings.Join(words, " ")
@@ -86,7 +86,7 @@ func NewScripts(keepEnv []string) *Scripts {
 }
 
 // runCommand is the end of a command line: the command runs at its top level, without the reports' descriptors.
-const runCommand = `; { builtin eval "$BASH_EXECUTION_STRING"; } 193>&- 194>&-`
+const runCommand = `; builtin : "$BASH"; { builtin eval -- "$BASH_EXECUTION_STRING"; } 193>&- 194>&-`
 
 // commandLine is bash's arguments: read a text of n bytes from stdin and evaluate it, then the rest. It holds no ', \ , !
 // nor newline, so that any login shell on the far side of ssh passes it on unharmed.
@@ -149,7 +149,7 @@ func (l Load) head() string {
 
 // EndTrap is the text of the EXIT trap of a bash that was told to load l, for a command that has to set it again.
 func (s *Scripts) EndTrap(l Load) string {
-	return "{ ew=$?; " + l.head() + " ew_split= ew_kind=E; " + s.endTrap
+	return "{ ew_x=$? " + l.head() + " ew_split= ew_check= ew_trap= ew_kind=E " + s.endTrap
 }
 
 // Load encodes a first message.

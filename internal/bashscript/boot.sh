@@ -6,24 +6,24 @@ ew_self=$BASH_EXECUTION_STRING
 
 # Values that would change how this text is read are put aside until the command starts.
 ew_late=
-for ew in LC_ALL TMOUT POSIXLY_CORRECT; do
-	[[ ${!ew+x} ]] || continue
-	printf -v ew_q 'builtin export %s=%q;' "$ew" "${!ew}"
+for ew_x in LC_ALL TMOUT POSIXLY_CORRECT; do
+	[[ ${!ew_x+x} ]] || continue
+	printf -v ew_q 'builtin export %s=%q;' "$ew_x" "${!ew_x}"
 	ew_late+=$ew_q
-	unset -v "$ew"
+	unset -v "$ew_x"
 done
 LC_ALL=C
 shopt -s extglob
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 401 )) || ew_n=-N
-[[ ! $ew_n || $ew_self == '. '* ]] || IFS= read -r -d '' ew # the NUL behind this text
+[[ ! $ew_n || $ew_self == '. '* ]] || IFS= read -r -d '' ew_x # the NUL behind this text
 
 # The next message goes into BASH_EXECUTION_STRING; end of file is a failure. A message is its length in bytes, a
 # newline, the text, and a NUL for a bash before 4.1, which cannot count.
 ew_read() {
-	IFS= builtin read -r ${TMOUT+-t 2000000} ew && BASH_EXECUTION_STRING= || builtin return 1
-	[[ ! $ew_n || $ew == 0 ]] || IFS= builtin read -r ${TMOUT+-t 2000000} -N "$ew" BASH_EXECUTION_STRING || builtin return 1
+	IFS= builtin read -r ${TMOUT+-t 2000000} ew_x && BASH_EXECUTION_STRING= || builtin return 1
+	[[ ! $ew_n || $ew_x == 0 ]] || IFS= builtin read -r ${TMOUT+-t 2000000} -N "$ew_x" BASH_EXECUTION_STRING || builtin return 1
 	if [[ $ew_n ]]; then
-		IFS= builtin read -r -d '' ew
+		IFS= builtin read -r -d '' ew_x
 	else
 		IFS= builtin read -r -d '' BASH_EXECUTION_STRING
 	fi
@@ -36,8 +36,8 @@ trap : EXIT # so that the signals that end a shell are set up by now
 ulimit -S -x "$ew_mark" 2>/dev/null
 [[ $ew_from ]] || ew_umask=$(umask)
 umask 077
-for ew in "${ew_drop[@]}"; do
-	: >"$ew"
+for ew_x in "${ew_drop[@]}"; do
+	: >"$ew_x"
 done 2>/dev/null
 [[ ! $ew_boot ]] || printf '%s' "$ew_self" >"$ew_boot"
 ew_bad=
@@ -47,13 +47,13 @@ ew_bad=
 ew_lost=
 if [[ $ew_from ]]; then
 	ew_keep=
-	for ew in @NEVER@; do
-		[[ ${!ew+x} ]] && printf -v ew_q 'export %s=%q;' "$ew" "${!ew}" && ew_keep+=$ew_q
+	for ew_x in @NEVER@; do
+		[[ ${!ew_x+x} ]] && printf -v ew_q 'export %s=%q;' "$ew_x" "${!ew_x}" && ew_keep+=$ew_q
 	done
 	if (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 )) && mapfile -d '' -t ew_env <"/proc/$$/environ"; then
 		unset -v "${ew_env[@]%%=*}"
 	else
-		compgen -e >>"$ew_slot" && while IFS= read -r ew; do unset -v "$ew"; done <"$ew_slot"
+		compgen -e >>"$ew_slot" && while IFS= read -r ew_x; do unset -v "$ew_x"; done <"$ew_slot"
 	fi 2>/dev/null
 	eval "$ew_keep"
 	ew_vars= ew_funcs=
@@ -64,18 +64,17 @@ if [[ $ew_from ]]; then
 	elif [[ ! $ew_funcs ]]; then
 		# One function that bash printed but cannot read has cost all after it: load them one by one.
 		ew_text= ew_name= ew_in=
-		while IFS= builtin read -r ew || [[ $ew ]]; do
-			if [[ $ew_in && ( $ew == *' () ' || $ew == ew_funcs=* ) ]]; then
+		while IFS= builtin read -r ew_x || [[ $ew_x ]]; do
+			if [[ $ew_in && ( $ew_x == *' () ' || $ew_x == ew_funcs=* ) ]]; then
 				[[ ! $ew_name ]] || builtin eval "$ew_text" || ew_lost+="$ew_name "
-				ew_text= ew_name=${ew% () }
+				ew_text= ew_name=${ew_x% () }
 			fi
-			ew_text+=$ew$'\n'
-			[[ $ew != ew_vars=* ]] || ew_in=1 ew_text=
+			ew_text+=$ew_x$'\n'
+			[[ $ew_x != ew_vars=* ]] || ew_in=1 ew_text=
 		done >/dev/null 2>&1 <"$ew_from"
 	fi
 fi
-ew_oldpwd=${OLDPWD-}
-builtin cd / >/dev/null 2>&1
+builtin cd /
 builtin printf '%s' "${ew_token}R$$;$BASH_VERSION;$ew_bad;${ew_lost//;/};"
 [[ $ew_bad != state ]] || builtin exit 0
 
@@ -97,19 +96,20 @@ if [[ $ew_dir ]]; then
 	esac
 	builtin cd -- "$ew_dir" || ew_failed=$(builtin cd -- "$ew_dir" 2>&1 >/dev/null)
 fi
-if [[ $ew_oldpwd ]]; then OLDPWD=$ew_oldpwd; else builtin unset -v OLDPWD; fi
+if [[ ${ew_oldpwd-} ]]; then OLDPWD=$ew_oldpwd; else builtin unset -v OLDPWD; fi
+builtin export PWD OLDPWD
 
 # What this call's own variables hide is put back into the state afterwards.
 ew_restore=
-for ew in "${ew_names[@]}"; do
-	if [[ ${!ew+x} ]]; then
-		builtin printf -v ew_q 'builtin export %s=%q\n' "$ew" "${!ew}"
+for ew_x in "${ew_names[@]}"; do
+	if [[ ${!ew_x+x} ]]; then
+		builtin printf -v ew_q 'builtin export %s=%q\n' "$ew_x" "${!ew_x}"
 	else
-		ew_q="builtin unset -v $ew"$'\n'
+		ew_q="builtin unset -v $ew_x"$'\n'
 	fi
 	ew_restore+=$ew_q
 done
-[[ ! $ew_dir ]] || builtin printf -v ew_restore '%sPWD=%q OLDPWD=%q\n' "$ew_restore" "$ew_at" "$ew_oldpwd"
+[[ ! $ew_dir ]] || builtin printf -v ew_restore '%sPWD=%q OLDPWD=%q\n' "$ew_restore" "$ew_at" "${ew_oldpwd-}"
 builtin eval "$ew_set"
 
 ew_at=${ew_at//\%/%25} ew_at=${ew_at//;/%3B}
@@ -122,33 +122,51 @@ fi
 
 # From here the shell is the command's: its locale and options, its EXIT trap (the report and the dump), nothing of ours.
 [[ ! ${ew_builtin-} ]] || ew_check=1
-ew_head="{ ew=\$?; $ew_head ew_split=$ew_split ew_check=$ew_check" ew_text=$ew_report$ew_restore$ew_dump
-builtin trap -- "$ew_head ew_kind=E; $ew_text" EXIT
-if [[ $ew_trap ]] && ! builtin declare -F trap >/dev/null; then
-	# The command sets an EXIT trap of its own: then ours runs first, in a subshell, and the command's action after it.
-	builtin printf -v ew '%q' "$ew_head ew_trap=1 ew_kind=E; $ew_text"
-	builtin printf -v ew_q '%q' "( $ew_head ew_trap=1 ew_kind=P; $ew_text"$'\n'"builtin exit \"\$ew\" )"$'\n'
+[[ ! ${ew_builtin-} ]] && ! builtin declare -F trap || ew_trap=
+ew_head="{ ew_x=\$? $ew_head ew_split=$ew_split ew_check=$ew_check ew_trap=$ew_trap" ew_text=$ew_report$ew_restore$ew_dump
+builtin trap -- "$ew_head ew_kind=E $ew_text" EXIT
+if [[ $ew_trap ]]; then
+	# The command sets an EXIT trap of its own: then ours runs first, in a subshell, and the command's action after it,
+	# with the same $? and options. What the command lists is what it set.
+	builtin printf -v ew_x '%q' "$ew_head ew_kind=E $ew_text"
+	builtin printf -v ew_q '%q' "if ( $ew_head ew_kind=P $ew_text"$'\n'"builtin exit \"\$ew_x\" ); then"$'\n'
 	builtin eval "trap() {
-		builtin trap \"\$@\" || return
-		[[ \${1-} != -- ]] || shift
-		case \" \$* \" in *' EXIT '* | *' 0 '*) ;; *) return 0 ;; esac
-		case \${1-} in
-		-p | -l | -P) ;;
-		- | '' | EXIT | 0) builtin trap -- $ew EXIT ;;
-		*) builtin trap -- $ew_q\"\$1\" EXIT ;;
+		builtin local status
+		(( BASH_SUBSHELL == 0 )) && [[ \${1-} != -l ]] || { builtin trap \"\$@\"; builtin return; }
+		case \${1--p} in
+		-p | -P)
+			if [[ \${ew_action+x} ]]; then builtin trap -- \"\$ew_action\" EXIT; else builtin trap - EXIT; fi
+			builtin trap \"\$@\"
+			status=\$?
+			;;
+		*)
+			builtin trap \"\$@\" || builtin return
+			status=0
+			[[ \$1 != -- ]] || builtin shift
+			[[ \$#\$1 == 1EXIT || \$#\$1 == 10 || \" \${*:2} \" == *' EXIT '* || \" \${*:2} \" == *' 0 '* ]] || builtin return 0
+			if [[ \$# == 1 || \$1 == - || ! \$1 ]]; then builtin unset ew_action; else ew_action=\$1; fi
+			;;
 		esac
+		if [[ \${ew_action+x} ]]; then
+			builtin trap -- $ew_q\"\$ew_action\"\$'\\nelse\\n'\"\$ew_action\"\$'\\nfi' EXIT
+		else
+			builtin trap -- $ew_x EXIT
+		fi
+		builtin return \$status
 	}"
 fi
-# One command, so that it is read before the user's aliases count. A special builtin is itself in POSIX mode only.
+# One command, so that it is read before the user's aliases count. Where the user has a function `exec`, the builtin is found
+# in POSIX mode only.
 {
-	POSIXLY_CORRECT=y
+	! builtin declare -F exec || POSIXLY_CORRECT=y
 	case $ew_stdin$ew_split in
 	'') \exec </dev/null 194>&- ;;
 	1) [[ $ew_stdin ]] || \exec </dev/null 2>&194
 		[[ $ew_split ]] || \exec 194>&- ;;
 	*) \exec 2>&194 ;;
 	esac
-	builtin unset -v POSIXLY_CORRECT LC_ALL
+	[[ ! ${POSIXLY_CORRECT+x} ]] || { builtin unset -v POSIXLY_CORRECT && builtin shopt -u inherit_errexit; }
+	builtin unset -v LC_ALL
 	[[ $ew_from ]] || builtin umask "$ew_umask"
 	[[ ${ew_extglob-} ]] || builtin shopt -u extglob
 	builtin set +p
@@ -163,5 +181,5 @@ fi
 		builtin shopt -s expand_aliases
 	fi
 	builtin unset -f ew_read
-	builtin unset -v "${!ew_@}" ew
+	builtin unset -v "${!ew_@}"
 }

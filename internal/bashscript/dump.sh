@@ -7,16 +7,17 @@ builtin unset -v @NEVER@ 2>/dev/null
 ew_late= ew_new=1
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 )) || ew_new=
 for ew_n in LC_ALL TMOUT POSIXLY_CORRECT; do
-	[[ $ew_new && ${!ew_n+x} ]] && builtin eval "[[ \${$ew_n@a} == *x* ]]" || continue
-	builtin printf -v ew_q 'builtin export %s=%q;' "$ew_n" "${!ew_n}"
-	ew_late+=$ew_q
-	builtin unset -v "$ew_n" 2>/dev/null
+	if [[ $ew_new && ${!ew_n+x} ]] && builtin eval "[[ \${$ew_n@a} == *x* ]]"; then
+		builtin printf -v ew_q 'builtin export %s=%q;' "$ew_n" "${!ew_n}"
+		ew_late+=$ew_q
+		builtin unset -v "$ew_n" 2>/dev/null
+	fi
 done
 LC_ALL=C
-builtin export -n LC_ALL "${!ew_@}" ew
-builtin export PWD OLDPWD
+[[ $ew_builtin == 'builtin () '* ]] || ew_builtin=
+builtin export -n LC_ALL PWD OLDPWD "${!ew_@}"
 builtin shopt -q extglob && ew_extglob=1 || ew_extglob=
-[[ ! ${ew_trap-} ]] || builtin unset -f trap
+[[ ! $ew_trap ]] || builtin unset -f trap
 ew_old=
 if [[ ! $ew_new ]]; then
 	builtin compgen -e >|"$ew_slot" && while IFS= builtin read -r ew_n; do
@@ -29,7 +30,7 @@ if [[ ! $ew_new ]]; then
 fi 2>/dev/null
 [[ -f $ew_slot ]] && {
 	builtin umask -p &&
-		builtin printf 'ew_extglob=%s\new_late=%q\new_builtin=%q\n' "$ew_extglob" "$ew_late" "$ew_builtin" &&
+		builtin printf 'ew_extglob=%s\new_oldpwd=%q\new_late=%q\new_builtin=%q\n' "$ew_extglob" "${OLDPWD-}" "$ew_late" "$ew_builtin" &&
 		if [[ $ew_new ]]; then builtin export -p; else builtin printf '%s' "$ew_old"; fi &&
 		builtin alias -p &&
 		builtin printf 'ew_vars=1\n' &&
@@ -40,5 +41,5 @@ if [[ $ew_kind$ew_from == S?* ]]; then
 	# Did this call change anything?
 	builtin mapfile ew_old <"$ew_from" && builtin mapfile ew_q <"$ew_slot" && [[ ${ew_old[*]} == "${ew_q[*]}" ]] && ew_kind=U
 fi 2>/dev/null
-builtin printf '%s' "$ew_token$ew_kind" >&$ew_fd 2>/dev/null
+builtin printf '%s' "$ew_token$ew_kind" >&"$ew_fd" 2>/dev/null
 [[ ! $ew_linger ]] || builtin wait

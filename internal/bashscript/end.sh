@@ -7,7 +7,8 @@
 # End of file ends all that is watched, unasked: that is how a process that was killed cleans up behind itself.
 LC_ALL=C
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 401 )) || IFS= read -r -d '' ew_rest # the NUL behind this text
-ew_call=() ew_session=() ew_grace=2000 ew_seen=()
+(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404 )) || ew_new=1
+ew_call=() ew_session=() ew_grace=2000 ew_seen=() ew_other=()
 
 # The time in milliseconds.
 ew_now() {
@@ -23,21 +24,30 @@ ew_nap() {
 	fi 2>/dev/null
 }
 
+# A file's lines, or with "-d ''" its NUL-terminated parts, between spaces -> ew_all.
+ew_slurp() {
+	local line
+	ew_all=' '
+	if [[ $ew_new ]]; then
+		mapfile -t "${@:2}" ew_lines <"$1" && ew_all=" ${ew_lines[*]} "
+	else
+		while IFS= read -r "${@:2}" line; do ew_all+="$line "; done <"$1"
+	fi 2>/dev/null
+}
+
 # Is the process in directory $1 marked as one of ours, by its limits or its environment?
 ew_marked() {
-	local line value
-	while read -r line; do
-		[[ $line == 'Max file locks '* ]] || continue
-		set -- "$1" $line
-		[[ $5 == *[!0-9]* ]] && break
-		[[ ${ew_call[$5]+x} || ${ew_session[$5 >> 31]+x} ]] && return
-		break
-	done 2>/dev/null <"$1/limits"
-	while IFS= read -r -d '' value; do
-		case $value in
-		ELSEWHERE_CALL=?* | ELSEWHERE_SESSION=?*) [[ $ew_ids == *" ${value#*=} "* ]] && return ;;
-		esac
-	done 2>/dev/null <"$1/environ"
+	local value name
+	ew_slurp "$1/limits"
+	value=${ew_all#*Max file locks}
+	value=${value#"${value%%[! ]*}"}
+	value=${value%% *}
+	[[ $value == *[!0-9]* || ! $value ]] || [[ ! ${ew_call[value]+x} && ! ${ew_session[value >> 31]+x} ]] || return 0
+	ew_slurp "$1/environ" -d ''
+	for name in CALL SESSION; do
+		value=${ew_all#* ELSEWHERE_$name=}
+		[[ $value == "$ew_all" || $ew_ids != *" ${value%% *} "* ]] || return 0
+	done
 	return 1
 }
 
@@ -59,10 +69,13 @@ ew_scan() {
 		[[ $pid != $$ && $pid != $PPID ]] && IFS= read -r line <"$dir/stat" || continue
 		set -- ${line##*) }
 		[[ $1 != [ZX] && ${20-} ]] || continue
-		if [[ ${ew_seen[pid]-} == "${20}" || $ew_pids == *" $3 "* || $ew_pids == *" $4 "* || $ew_pids == *" $pid "* ]] || ew_marked "$dir"; then
+		if [[ ${ew_other[pid]-} == "${20}" ]]; then
+			parent[pid]=$2 born[pid]=${20}
+		elif [[ ${ew_seen[pid]-} == "${20}" || $ew_pids == *" $3 "* || $ew_pids == *" $4 "* || $ew_pids == *" $pid "* ]] || ew_marked "$dir"; then
 			line=${line#*(} && ew_found[pid]=${line%)*} ew_seen[pid]=${20}
 		else
-			parent[pid]=$2 born[pid]=${20}
+			# What is not marked now never will be; only its parent may turn out to be ours.
+			parent[pid]=$2 born[pid]=${20} ew_other[pid]=${20}
 		fi
 	done 2>/dev/null
 	more=1
@@ -136,3 +149,4 @@ while read -r ew_verb ew_mark ew_id ew_pid; do
 	esac
 done
 (( ${#ew_call[@]} + ${#ew_session[@]} == 0 )) || ew_end
+exit 0
