@@ -77,6 +77,10 @@ func (s *sandbox) makeDirs(req driver.OpenRequest, vars *environment) error {
 	if err != nil {
 		return failure(driver.KindUnavailable, "no temporary directory can be written to: %w; free some space or set terminal.temp_dir (TERMINAL_TEMP_DIR) to a directory of your own", err)
 	}
+	if s.held, err = os.OpenRoot(priv); err != nil {
+		_ = os.Remove(priv)
+		return failure(driver.KindUnavailable, "the temporary directory cannot be opened: %w", err)
+	}
 	s.priv = priv
 	s.state = priv
 	if id := req.Identity.Owner; id != "" {

@@ -83,6 +83,7 @@ type sandbox struct {
 	info   driver.Info
 	state  string // StateDir and PrivateDir as this system writes them
 	priv   string
+	held   *os.Root // priv, open, for what each call does there
 	log    *slog.Logger
 	closed atomic.Bool
 	tidy   sync.WaitGroup
@@ -190,6 +191,7 @@ func (s *sandbox) Close(context.Context) error {
 		return nil
 	}
 	s.tidy.Wait()
+	_ = s.held.Close()
 	return os.RemoveAll(s.priv)
 }
 
@@ -224,14 +226,17 @@ func (s *sandbox) removeState(path string) error {
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	root := s.held
+	if dir != s.priv {
+		root, err = os.OpenRoot(dir)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer root.Close()
 	}
-	if err != nil {
-		return err
-	}
-	defer root.Close()
 	err = plainParents(root, rel)
 	if err == nil {
 		var st os.FileInfo
@@ -242,8 +247,8 @@ func (s *sandbox) removeState(path string) error {
 			err = root.Remove(rel)
 		}
 	}
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrClosed) {
+		return nil // removed, or with the whole directory by Close
 	}
 	return err
 }

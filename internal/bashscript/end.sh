@@ -35,20 +35,25 @@ ew_slurp() {
 	fi 2>/dev/null
 }
 
+# What follows the first $1 in ew_all, up to a space -> ew_value; false where it is not there. (${ew_all#*"$1"} would take a
+# time that grows with the square of the length.)
+ew_after() {
+	local before=${ew_all%%"$1"*}
+	[[ $before != "$ew_all" ]] || return 1
+	ew_value=${ew_all:${#before}+${#1}:64}
+	ew_value=${ew_value#"${ew_value%%[! ]*}"}
+	ew_value=${ew_value%% *}
+}
+
 # Is the process in directory $1 marked as one of ours, by its limits or its environment?
 ew_marked() {
-	local value name
 	ew_slurp "$1/limits"
-	value=${ew_all#*Max file locks}
-	value=${value#"${value%%[! ]*}"}
-	value=${value%% *}
-	[[ $value == *[!0-9]* || ! $value ]] || [[ ! ${ew_call[value]+x} && ! ${ew_session[value >> 31]+x} ]] || return 0
+	if ew_after 'Max file locks ' && [[ $ew_value != *[!0-9]* ]]; then
+		[[ ! ${ew_call[ew_value]+x} && ! ${ew_session[ew_value >> 31]+x} ]] || return 0
+	fi
 	ew_slurp "$1/environ" -d ''
-	for name in CALL SESSION; do
-		value=${ew_all#* ELSEWHERE_$name=}
-		[[ $value == "$ew_all" || $ew_ids != *" ${value%% *} "* ]] || return 0
-	done
-	return 1
+	ew_after ' ELSEWHERE_CALL=' && [[ $ew_ids == *" $ew_value "* ]] && return
+	ew_after ' ELSEWHERE_SESSION=' && [[ $ew_ids == *" $ew_value "* ]]
 }
 
 # The living processes of what is watched -> ew_found[pid]=name; false where there are none. One that was found stays so,

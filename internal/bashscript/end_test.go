@@ -112,3 +112,17 @@ func TestAnAnswerIsReadWholeOrNotAtAll(t *testing.T) {
 		}
 	}
 }
+
+// What it costs to find that nothing is left: each throw-away session does that when it is closed.
+func BenchmarkEndNothing(b *testing.B) {
+	s := NewScripts(nil)
+	requests := string(s.End()) + WatchSession(NewSessionMark(), NewID()) + EndNow(NewID(), time.Second)
+	for b.Loop() {
+		cmd := exec.Command("bash", s.EndArgs()...)
+		cmd.Stdin = strings.NewReader(requests)
+		if err := cmd.Run(); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())/1e6, "cpu-ms")
+	}
+}
