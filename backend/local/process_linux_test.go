@@ -168,20 +168,6 @@ func TestAReadCanHaveADeadline(t *testing.T) {
 	}
 }
 
-func TestABashCanWriteAMegabyteBeforeAnybodyReads(t *testing.T) {
-	p := start(t, openBox(t, request(t)), `printf '%01000000d' 1; printf '%01000000d' 1 >&2`)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if _, err := p.Wait(ctx); err != nil {
-		t.Fatal(err)
-	}
-	for _, stream := range []io.Reader{p.Stdout(), p.Stderr()} {
-		if got, err := io.ReadAll(stream); len(got) != 1_000_000 || err != nil {
-			t.Errorf("%d bytes, %v", len(got), err)
-		}
-	}
-}
-
 func TestManyMayWaitAndOneMayStopWaiting(t *testing.T) {
 	p := start(t, openBox(t, request(t)), "read -r; kill -USR1 $$")
 	gone, cancel := context.WithCancel(t.Context())
