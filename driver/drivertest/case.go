@@ -549,9 +549,6 @@ func (s *session) exists(path string) bool {
 	return s.observe("[ -e "+quote(s.fill(path))+" ] && echo yes") == "yes\n"
 }
 
-// touch makes a file in the place.
-func (s *session) touch(path string) { s.t.Helper(); s.observe("touch " + quote(s.fill(path))) }
-
 // read gives a file's content.
 func (s *session) read(path string) string {
 	s.t.Helper()

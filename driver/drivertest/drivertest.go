@@ -19,6 +19,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"sort"
 	"strings"
@@ -54,7 +55,8 @@ type Harness struct {
 	OrphansEndOnOpen bool
 	OrphanGrace      time.Duration
 
-	// Parallel is how many cases run at once, and as many again of those that mostly wait; 0 means 4.
+	// Parallel is how many cases run at once, and as many again of those that mostly wait; 0 means one more than there are
+	// processors.
 	Parallel int
 }
 
@@ -228,7 +230,7 @@ type runner struct {
 func newRunner(t *testing.T, h *Harness) *runner {
 	n := h.Parallel
 	if n == 0 {
-		n = 4
+		n = runtime.NumCPU() + 1
 	}
 	return &runner{t: t, h: h, slots: make(chan struct{}, n), slow: make(chan struct{}, n), skipped: map[string][]string{}}
 }

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -70,6 +71,19 @@ func killGroup() group {
 				r.fail("the notices do not name the limit of 1.5 s")
 			}
 		}},
+		{name: "a deadline of the context is a timeout", run: func(t *test) {
+			s := t.session()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			begin := time.Now()
+			res, err := s.Session.Run(ctx, `echo early; sleep 100`, nil)
+			within(t, begin, time.Second+endPromise)
+			if err != nil {
+				t.Fatal(err)
+			}
+			(&result{Result: res, t: t, command: "sleep"}).ended(elsewhere.TimedOut, 124).out("early\n")
+			s.want(`echo fine`, "fine\n")
+		}},
 		{name: "a timeout within the limit does nothing", run: func(t *test) {
 			s := t.session()
 			s.run(`sleep 0.2; echo done`, timeout(hang)).code(0).out("done\n")
@@ -85,8 +99,7 @@ func killGroup() group {
 		}},
 		{name: "state is saved when a timeout ends the command by TERM", run: func(t *test) {
 			s := t.session()
-			r := s.run(`export A=1; f() { echo f; }; cd /usr; sleep 100`, timeout(time.Second)).ended(elsewhere.TimedOut, 124).saved(true).cwd("/usr")
-			_ = r
+			s.run(`export A=1; f() { echo f; }; cd /usr; sleep 100`, timeout(time.Second)).ended(elsewhere.TimedOut, 124).saved(true).cwd("/usr")
 			s.want(`echo "$A"; f; pwd`, "1\nf\n/usr\n")
 		}},
 		{name: "state is as before when a timeout has to KILL the shell", run: func(t *test) {

@@ -103,8 +103,8 @@ func outputGroup() group {
 				if len(r.Stdout) != 300000 || len(r.Stderr) != 300000 {
 					t.Errorf("round %d: %d bytes of stdout, %d of stderr", i, len(r.Stdout), len(r.Stderr))
 				}
-				r = s.run(`printf last >&2`, split).err("last")
-				r = s.run(`printf last`, split).out("last")
+				s.run(`printf last >&2`, split).err("last")
+				s.run(`printf last`, split).out("last")
 			}
 		}},
 		{name: "P02 floods on both streams arrive whole while stdin flows", run: func(t *test) {

@@ -1,6 +1,8 @@
 package drivertest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -198,6 +200,40 @@ func profileGroup() group {
 			}
 			look.gone(procs, grace)
 			s.want(`echo "$A"`, "1\n").noNotice("bashrc").noNotice("limit").noNotice("login")
+		}},
+		{name: "L09 a call can be canceled while a login file hangs, and nothing of it is left", needs: []Need{NeedProc}, slow: true, run: func(t *test) {
+			b := t.own(boxSpec{PlaceSpec: PlaceSpec{Profile: map[string]string{
+				"beat":    beatScript,
+				".bashrc": "[ -e \"$HOME/let\" ] || bash \"$HOME/beat\" \"$HOME\" hang; export A=1\n",
+			}}})
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			done := make(chan error, 1)
+			var s *elsewhere.Session
+			go func() { // the login files may be read when the session is opened or with its first call
+				var err error
+				if s, err = b.sb.Session(ctx, ""); err == nil {
+					_, err = s.Run(ctx, `echo no`, nil)
+				}
+				done <- err
+			}()
+			look := &session{t: t, b: b, dir: b.place.Home}
+			procs := look.alive("hang")
+			begin := time.Now()
+			cancel()
+			if err := <-done; !errors.Is(err, elsewhere.ErrCanceled) {
+				t.Errorf("error is %v, want %v", err, elsewhere.ErrCanceled)
+			}
+			within(t, begin, endPromise)
+			look.gone(procs, grace)
+			look.observe(`: > "` + b.place.Home + `/let"`)
+			if s == nil {
+				b.session("").want(`echo "$A"`, "1\n")
+				return
+			}
+			next := &session{Session: s, t: t, b: b}
+			defer next.close()
+			next.want(`echo "$A"`, "1\n")
 		}},
 		{name: "L09 a login file that waits for input for ever is bounded by 30 s", big: true, slow: true, run: func(t *test) {
 			b := t.place(boxSpec{PlaceSpec: PlaceSpec{Profile: map[string]string{".bashrc": "mkfifo \"$HOME/never\" 2>/dev/null; read -r x < \"$HOME/never\"\n"}}})

@@ -89,7 +89,7 @@ func spawnAheadGroup() group {
 			s.want(`export A=0`, "")
 			for round := range 3 {
 				for i := range 5 {
-					s.want(fmt.Sprintf(`export A=$((A + 1)); echo $A`), fmt.Sprintf("%d\n", round*5+i+1))
+					s.want(`export A=$((A + 1)); echo $A`, fmt.Sprintf("%d\n", round*5+i+1))
 				}
 				s.flush()
 				b.waiting(3)
@@ -291,6 +291,21 @@ func concurrencyGroup() group {
 				s.want(`echo "$A $B ${C-unset}"; unset B; rm @D/late @D/early`, "late late unset\n")
 			}
 		}},
+		{name: "the one that ends last wins also where the other's state takes longer to write", run: func(t *test) {
+			s := t.session()
+			s.want(`export WHO=nobody; mkfifo @D/quick @D/slow`, "")
+			for range 3 {
+				quick := s.start(`export WHO=quick; : > @D/q; read -r _ < @D/quick`)
+				slow := s.start(`for ((i = 0; i < 3000; i++)); do eval "fn_$i() { echo a function that makes the state of this call a big one, $i; }"; done; export WHO=slow; : > @D/s; read -r _ < @D/slow`)
+				s.await("@D/q")
+				s.await("@D/s")
+				s.observe(`echo go > @D/slow`)
+				slow.wait().code(0)
+				s.observe(`echo go > @D/quick`)
+				quick.wait().code(0)
+				s.want(`echo "$WHO"; type -t fn_1; rm @D/q @D/s`, "quick\n")
+			}
+		}},
 		{name: "two hundred calls at once on one session each get their own output, code and directory", alone: true, run: func(t *test) {
 			s := t.session()
 			s.want(manyExports(30), "")
@@ -371,7 +386,7 @@ func concurrencyGroup() group {
 		{name: "a call that was interrupted before it began runs nothing or is ended", run: func(t *test) {
 			s := t.session()
 			for i := range 20 {
-				p := s.start(fmt.Sprintf(`echo x >> @D/ran; sleep 100`))
+				p := s.start(`echo x >> @D/ran; sleep 100`)
 				t.eventually("some time passes", 0, func() bool { return time.Since(p.started) > time.Duration(i)*time.Millisecond/2 })
 				p.cancel()
 				<-p.done

@@ -141,6 +141,13 @@ func stateGroup() group {
 			s.want(`export BASH_ENV=@D/env.sh`, "")
 			s.want(`bash -c :`, "from BASH_ENV\n")
 		}},
+		{name: "three thousand variables carry over, and so does their going", run: func(t *test) {
+			s := t.session()
+			s.want(manyExports(3000), "")
+			s.want(`compgen -e BASE_ | wc -l; echo "$BASE_2999"; for ((i = 0; i < 3000; i += 2)); do unset BASE_$i; done`, "3000\nvalue 2999\n")
+			s.want(`compgen -e BASE_ | wc -l; echo "${BASE_2998-unset} $BASE_2999"; unset "${!BASE_@}"`, "1500\nunset value 2999\n")
+			s.want(`compgen -e BASE_ | wc -l`, "0\n")
+		}},
 		{name: "the umask carries over, also for what commands create", run: func(t *test) {
 			s := t.session()
 			s.want(`umask 027; umask`, "0027\n")
