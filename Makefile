@@ -13,7 +13,7 @@ LINT_VERSION := v2.15.0
 LINT_DIR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elsewhere/golangci-lint-$(LINT_VERSION)
 LINT := $(LINT_DIR)/golangci-lint
 
-.PHONY: all build test race testbed bench lint docs fmt cover clean
+.PHONY: all build test race testbed bench lint docs man fmt cover clean
 
 all: build
 
@@ -40,6 +40,9 @@ $(LINT):
 
 docs: ## what is generated in docs/
 	go generate ./...
+
+man: build ## dist/man, the man pages
+	bin/elsewhere man dist/man
 
 fmt:
 	gofmt -w .

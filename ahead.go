@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// aheadPool is a session's shells that were started before their command is known. At most one of them has loaded the
-// current state, the others have not been told anything: a state can be loaded once. One that is stale (another state is
-// current, or idle for too long) is dropped, never used. The session's mu guards it.
+// aheadPool is a session's shells that were started before their command is known. One of them has loaded the current state
+// and the others have not been told anything, since a state can be loaded once; while calls change nothing of the state, all
+// have loaded it. One that is stale (another state is current, or idle for too long) is dropped, never used. The session's
+// mu guards it.
 type aheadPool struct {
 	shells   []*shell // the loaded one first
 	starting int
@@ -70,19 +71,24 @@ func (s *Session) refill() {
 	s.loadAhead()
 }
 
-// loadAhead lets one waiting shell load the current state unless one has. No state is loaded while one is being written:
-// it would be stale at once. s.mu is held.
+// loadAhead lets one waiting shell load the current state unless one has, or all where the state is steady. No state is
+// loaded while one is being written that will supersede it at once. s.mu is held.
 func (s *Session) loadAhead() {
-	if len(s.ahead.shells) == 0 || s.state.path == "" || len(s.saving) > 0 {
+	if s.state.path == "" || len(s.saving) > 0 && !s.steady {
 		return
 	}
-	if slices.ContainsFunc(s.ahead.shells, func(sh *shell) bool { return sh.from != nil }) {
-		return
-	}
-	if err := s.loadShell(s.ahead.shells[0], s.state); err != nil {
-		s.ahead.shells[0].drop()
-		s.ahead.shells = s.ahead.shells[1:]
-	}
+	loaded := slices.ContainsFunc(s.ahead.shells, func(sh *shell) bool { return sh.from != nil })
+	s.ahead.shells = slices.DeleteFunc(s.ahead.shells, func(sh *shell) bool {
+		if sh.from != nil || loaded && !s.steady {
+			return false
+		}
+		loaded = true
+		if err := s.loadShell(sh, s.state); err != nil {
+			sh.drop()
+			return true
+		}
+		return false
+	})
 }
 
 // loadShell tells sh to load state and keeps the file until it has. s.mu is held.

@@ -39,25 +39,43 @@ func (s *Session) renew(ctx context.Context, state stateRef) error {
 	return s.capture(ctx)
 }
 
-// loginFiles are what a login bash reads, as bash words.
-func (s *Session) loginFiles() []string {
+// loginFile is a file that is read for the first state: a bash word, and a bash condition under which it is not.
+type loginFile struct{ word, unless string }
+
+// readNamed is bash text that learns which login files others name: what another one reads need not be read again, which may
+// take long and append to PATH twice.
+const readNamed = `ew_bash_profile= ew_profile=
+[[ ! -r ~/.bash_profile ]] || IFS= builtin read -r -d '' ew_bash_profile <~/.bash_profile
+[[ ! -r ~/.profile ]] || IFS= builtin read -r -d '' ew_profile <~/.profile
+`
+
+// loginFiles are what a login bash reads.
+func (s *Session) loginFiles() []loginFile {
 	const first = `"$(builtin cd ~ 2>/dev/null; for f in .bash_profile .bash_login .profile; do [[ -r $f ]] && builtin printf '%s' "$PWD/$f" && break; done)"`
-	files := []string{"/etc/profile"}
+	files := []loginFile{{word: "/etc/profile"}}
+	add := func(words ...string) {
+		for _, word := range words {
+			files = append(files, loginFile{word: word})
+		}
+	}
 	init := s.sb.cfg.Strings("shell_init_files")
 	switch {
 	case len(init) > 0:
-		files = append(files, first)
+		add(first)
 		for _, f := range init {
 			if rest, ok := strings.CutPrefix(f, "~/"); ok {
-				files = append(files, "~/"+bashscript.Quote(rest))
+				add("~/" + bashscript.Quote(rest))
 			} else {
-				files = append(files, bashscript.Quote(f))
+				add(bashscript.Quote(f))
 			}
 		}
 	case s.sb.cfg.Bool("auto_source_bashrc"):
-		files = append(files, "~/.profile", "~/.bash_profile", "~/.bashrc")
+		files = append(files,
+			loginFile{"~/.profile", "$ew_bash_profile == */.profile*"},
+			loginFile{"~/.bash_profile", ""},
+			loginFile{"~/.bashrc", "$ew_bash_profile$ew_profile == *.bashrc*"})
 	default:
-		files = append(files, first)
+		add(first)
 	}
 	return files
 }
@@ -75,7 +93,7 @@ func (s *Session) capture(ctx context.Context) error {
 	for {
 		left := time.Until(deadline)
 		if at < len(files) && left < limit/10 {
-			s.note("the login files took longer than shell_init_timeout (" + limit.String() + "): those after " + files[at] + " are left out")
+			s.note("the login files took longer than shell_init_timeout (" + limit.String() + "): those after " + files[at].word + " are left out")
 			at = len(files)
 		}
 		// A file that hangs must leave time for those after it.
@@ -100,9 +118,9 @@ func (s *Session) capture(ctx context.Context) error {
 		at += max(c.file, 1)
 		switch {
 		case c.state.path != "":
-			s.note("the login file " + files[at-1] + " ended its shell; what it had set is kept")
+			s.note("the login file " + files[at-1].word + " ended its shell; what it had set is kept")
 		default:
-			s.note("the login file " + files[at-1] + " is left out: it " + c.why)
+			s.note("the login file " + files[at-1].word + " is left out: it " + c.why)
 		}
 	}
 }
@@ -115,7 +133,7 @@ type captured struct {
 	why      string
 }
 
-func (s *Session) captureOnce(ctx context.Context, from stateRef, files []string, limit time.Duration) (captured, error) {
+func (s *Session) captureOnce(ctx context.Context, from stateRef, files []loginFile, limit time.Duration) (captured, error) {
 	sh, err := s.sb.startShell(ctx, s)
 	if err != nil {
 		return captured{}, s.sb.wrap(err, "start a bash")
@@ -204,15 +222,19 @@ builtin export PATH="$ew_x"
 
 // captureText is the bash text that reads the login files: it prints the number of each file and at last "end"; what a file
 // does to the shell itself is undone behind it.
-func (s *Session) captureText(sh *shell, files []string) string {
+func (s *Session) captureText(sh *shell, files []loginFile) string {
 	var b strings.Builder
-	b.WriteString("builtin shopt -u expand_aliases\n")
+	b.WriteString("builtin shopt -u expand_aliases\n" + readNamed)
 	if sh.from.path == "" {
 		b.WriteString(s.sb.info.Functions)
 	}
 	rearm := "builtin trap -- " + bashscript.Quote(s.sb.scripts.EndTrap(sh.loading)) + " EXIT\n"
 	for i, file := range files {
-		fmt.Fprintf(&b, "ew_x=%s\nif [[ -f $ew_x && -r $ew_x ]]; then\nbuiltin printf '%%s\\n' %d\nbuiltin . \"$ew_x\" >/dev/null 2>&1 </dev/null\nfi\n", file, i+1)
+		unless := file.unless
+		if unless == "" {
+			unless = "! a"
+		}
+		fmt.Fprintf(&b, "ew_x=%s\nif [[ -f $ew_x && -r $ew_x && ! ( %s ) ]]; then\nbuiltin printf '%%s\\n' %d\nbuiltin . \"$ew_x\" >/dev/null 2>&1 </dev/null\nfi\n", file.word, unless, i+1)
 		b.WriteString(undo + rearm)
 	}
 	if first := s.sb.info.PathFirst; first != "" {

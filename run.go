@@ -17,6 +17,8 @@ const (
 	startWait = 30 * time.Second
 	// refillDelay is how long a command runs alone before the next shell is started beside it.
 	refillDelay = 2 * time.Millisecond
+	// smallMessage is what any pipe or stream takes at once.
+	smallMessage = 2 << 10
 	// tailWait is how long output is awaited after the end where the command's own process substitution may still pass it on.
 	tailWait = 250 * time.Millisecond
 	// statusWait bounds how long the exit status is awaited of a bash that reported that it is dying.
@@ -229,6 +231,12 @@ func (c *call) sendTo(cwd string) {
 	})
 	c.cwd = cwd
 	c.started = time.Now()
+	if len(message) <= smallMessage && c.opts.Stdin == nil {
+		// It fits into the pipe, which the bash has emptied: nothing blocks.
+		_ = sh.write(message)
+		_ = sh.proc.Stdin().Close()
+		return
+	}
 	c.s.sb.goroutines.Go(func() {
 		in := sh.proc.Stdin()
 		if sh.write(message) == nil && c.opts.Stdin != nil {

@@ -254,9 +254,12 @@ func (sb *Sandbox) sessionClosed(s *Session) {
 	delete(sb.sessions, s)
 }
 
+// driverClose bounds how long a driver may take to give its sandbox up.
+const driverClose = time.Minute
+
 // Close closes what sessions are open and gives the sandbox up: kept, stopped or removed as its settings say. It waits, until
-// ctx is done, for the end of what throw-away sessions left running; that end goes on behind it. A second Close does
-// nothing.
+// ctx is done, for the end of what throw-away sessions left running; that end goes on behind it, also when this process
+// ends. A second Close does nothing.
 func (sb *Sandbox) Close(ctx context.Context) error {
 	sb.mu.Lock()
 	closed := sb.closed
@@ -271,14 +274,15 @@ func (sb *Sandbox) Close(ctx context.Context) error {
 	}
 	var errs []error
 	for _, s := range open {
-		s.closeAll = false
-		errs = append(errs, s.Close(ctx))
+		errs = append(errs, s.close(ctx)) // what they left running is the watchdog's
 	}
 	sb.watch.close(ctx)
 	if sb.bootState.Load() != bootNone {
 		sb.removeState(sb.bootFile())
 	}
-	errs = append(errs, sb.wrapClose(sb.drv.Close(ctx)), sb.releaseLease(), sb.auditLog.Close())
+	dctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), driverClose)
+	defer cancel()
+	errs = append(errs, sb.wrapClose(sb.drv.Close(dctx)), sb.releaseLease(), sb.auditLog.Close())
 	sb.awaitGoroutines(ctx)
 	return errors.Join(errs...)
 }

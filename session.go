@@ -37,6 +37,7 @@ type Session struct {
 
 	mu      sync.Mutex
 	state   stateRef // current; path "" before the first
+	steady  bool     // the last call changed nothing of it
 	cwd     string
 	file    *sessionFile        // of a named session
 	saving  map[*shell]struct{} // shells that reported their end and write their state
@@ -200,6 +201,7 @@ func (s *Session) commit(state stateRef, cwd string, ending int64) error {
 		return nil
 	}
 	s.committed = ending
+	s.steady = state.path == ""
 	if cwd == "" {
 		cwd = s.cwd
 	}
@@ -260,6 +262,23 @@ func (s *Session) current() (stateRef, string, error) {
 // waiting shells leave, and what calls of a throw-away session left running is ended (TERM, the grace, KILL) behind it. A
 // named session stays on disk with all that its calls started. A second Close does nothing.
 func (s *Session) Close(ctx context.Context) error {
+	if s.closeAll {
+		return s.sb.Close(ctx)
+	}
+	err := s.close(ctx)
+	if s.name == "" && s.sb.info.Watchdog {
+		s.sb.goroutines.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), s.sb.grace+time.Second)
+			defer cancel()
+			s.sb.end(ctx, bashscript.WatchSession(s.mark, s.id))
+			s.sb.watch.removeSession(s)
+		})
+	}
+	return err
+}
+
+// close gives the session up but for what its calls left running.
+func (s *Session) close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -285,20 +304,6 @@ func (s *Session) Close(ctx context.Context) error {
 	s.sb.sessionClosed(s)
 	if s.name == "" {
 		s.sb.removeState(remove...)
-	}
-	if s.closeAll {
-		if cerr := s.sb.Close(ctx); err == nil {
-			err = cerr
-		}
-		return err
-	}
-	if s.name == "" && s.sb.info.Watchdog {
-		s.sb.goroutines.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), s.sb.grace+time.Second)
-			defer cancel()
-			s.sb.end(ctx, bashscript.WatchSession(s.mark, s.id))
-			s.sb.watch.removeSession(s)
-		})
 	}
 	return err
 }

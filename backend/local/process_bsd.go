@@ -20,8 +20,5 @@ func pipe() (r, w int, err error) {
 	return fds[0], fds[1], nil
 }
 
-// growPipe does nothing: pipes here grow by themselves, to 64 KiB.
-func growPipe(int, int) {}
-
 // awaitExit does nothing: reap's own wait releases the number, a moment before the lock is held.
 func awaitExit(int) {}

@@ -16,11 +16,6 @@ func pipe() (r, w int, err error) {
 	return fds[0], fds[1], err
 }
 
-// growPipe enlarges a pipe. A user at his limit keeps the small one.
-func growPipe(fd, size int) {
-	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, size)
-}
-
 // awaitExit returns when the process has ended and leaves its number taken.
 func awaitExit(pid int) {
 	for {

@@ -14,9 +14,6 @@ import (
 	"github.com/elsewhere-sh/elsewhere/driver"
 )
 
-// pipeBytes is how much output a bash can write ahead of its reader, where the system lets a pipe grow.
-const pipeBytes = 1 << 20
-
 // process is a running bash. One goroutine waits for it.
 type process struct {
 	streams
@@ -47,9 +44,6 @@ func startBash(bash string, args, env []string) (driver.Process, error) {
 			ours[i], theirs[i] = w, r
 		}
 		open++
-		if i > 0 {
-			growPipe(ours[i], pipeBytes)
-		}
 		// Only our end: the two ends of a pipe are two descriptions, and a bash must not see O_NONBLOCK.
 		if ours[i], err = aboveStdio(ours[i]); err == nil {
 			err = syscall.SetNonblock(ours[i], true)

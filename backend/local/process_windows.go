@@ -15,7 +15,7 @@ import (
 )
 
 // pipeBytes is how much output a bash can write ahead of its reader.
-const pipeBytes = 1 << 20
+const pipeBytes = 64 << 10
 
 // process is a running bash and its job object, which holds all that it starts.
 type process struct {

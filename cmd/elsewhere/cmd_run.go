@@ -84,6 +84,9 @@ func (a *app) run(cmd *cobra.Command, o *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	for _, text := range cfg.Warnings() {
+		a.log.Warn(text)
+	}
 	ctx, in, stop := interruptible(cmd.Context())
 	defer stop()
 	stdout, stderr := &sink{w: a.out}, &sink{w: a.err}
@@ -198,20 +201,25 @@ func (a *app) oneCall(ctx context.Context, cfg *config.Config, o *runFlags, text
 	if err != nil {
 		return nil, err
 	}
-	defer a.closing("sandbox", sandbox.Close)
+	// The end of what the command left in the background is not waited for: the watchdog sees to it when we are gone.
+	defer a.closing("sandbox", func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		return sandbox.Close(ctx)
+	})
 	session, err := sandbox.Session(ctx, o.session)
 	if err != nil {
 		return nil, err
 	}
-	defer a.closing("session", session.Close)
 	res, err := session.Run(ctx, text, opts)
 	if input, ok := opts.Stdin.(io.Closer); ok {
 		_ = input.Close()
 	}
+	ferr := session.Flush(context.WithoutCancel(ctx))
 	if res != nil && o.session != "" {
 		// The next process reads this state, so it has to be there before we say that it is.
 		why := ""
-		if ferr := session.Flush(context.WithoutCancel(ctx)); ferr != nil {
+		if ferr != nil {
 			res.StateSaved, why = false, ": "+ferr.Error()
 		}
 		if !res.StateSaved && res.Cause != elsewhere.Directory {

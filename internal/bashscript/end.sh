@@ -118,21 +118,17 @@ ew_end() {
 	done
 	{ exec 9<> <(:); } 2>/dev/null
 	ew_now && until=$((ew_time + ew_grace))
+	more=TERM
 	while ew_scan; do
 		ew_now
-		(( ew_time < until )) || break
-		ew_signal TERM
+		if (( ew_time >= until )); then
+			[[ $more == TERM ]] || break
+			more=KILL nap=0.02
+			(( until += 900 ))
+		fi
+		ew_signal "$more"
 		ew_nap "$nap"
-		nap=0.1
-	done
-	(( until += 900 ))
-	more=
-	while ew_scan; do
-		ew_now
-		[[ $more ]] && (( ew_time >= until )) && break
-		ew_signal KILL
-		more=1
-		ew_nap 0.02
+		[[ $more == KILL ]] || nap=0.1
 	done
 }
 
