@@ -28,7 +28,7 @@ func bashOnlyGroup() group {
 			s.want("f; pwd; umask; [[ ab == +(a|b) ]] && echo glob; echo ${HOME-unset}\nal", "f 1\n/tmp\n0027\nglob\nunset\nal\n").cwd("/tmp")
 			t.sameBytes("every byte", s.run(`printf %s "$ALL"`).Output, all)
 			s.run(`export A=2; exit 3`).code(3).saved(true)
-			s.run(`export A=3; kill -TERM $$`).ended(elsewhere.Signaled, 143).saved(true)
+			s.run(`export A=3; kill -TERM $$`).ended(elsewhere.Signaled, 143)
 			s.run(`export A=4; trap 'echo bye; A=9' EXIT; echo in`).out("in\nbye\n").saved(true)
 			s.want(`echo $A`, "4\n")
 		}},
@@ -76,7 +76,7 @@ func bashOnlyGroup() group {
 						return b.observe(`pid=$(< "$R/tmp/`+n+`.pid") && [ -s "$R/tmp/`+n+`.beat" ] && kill -0 "$pid" && echo alive`) == "alive\n"
 					})
 				}
-				p.interrupt().ended(elsewhere.Interrupted, 130).out("early\n")
+				p.interrupt().ended(elsewhere.Interrupted, 130).has("early\n")
 				for _, n := range []string{name, name + "2"} {
 					b.t.eventually(n+" is gone", 0, func() bool {
 						return b.observe(`kill -0 "$(< "$R/tmp/`+n+`.pid")" 2>/dev/null || echo gone`) == "gone\n"

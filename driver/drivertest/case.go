@@ -267,6 +267,17 @@ func (s *session) close() {
 	}
 }
 
+// version gives the version of the bash that runs the session's commands: 502 for 5.2.
+func (s *session) version() int {
+	s.t.Helper()
+	text := strings.TrimSpace(s.run(`echo $((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1]))`).text())
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		s.t.Fatalf("bash says of its version: %q", text)
+	}
+	return n
+}
+
 // flush waits until the state of ended calls is written.
 func (s *session) flush() {
 	s.t.Helper()

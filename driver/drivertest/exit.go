@@ -52,8 +52,13 @@ func exitGroup() group {
 		}},
 		{name: "C14 there is no syntax check but bash's own", run: func(t *test) {
 			s := t.session()
-			s.run(`if then fi`).code(2).has("syntax error")
-			s.run("echo before\nif then\necho after").code(2).has("before\n", "syntax error").hasNot("after\n")
+			// The code of a syntax error in evaluated text is 1 before bash 5, and 2 since.
+			code := 2
+			if s.version() < 500 {
+				code = 1
+			}
+			s.run(`if then fi`).code(code).has("syntax error")
+			s.run("echo before\nif then\necho after").code(code).has("before\n", "syntax error").hasNot("after\n")
 			s.want(`printf 'a b\nc d\n' | awk 'BEGIN { q = "\"" } { printf "%s%s%s'"'"'s\n", q, $2, q }' | sed -e 's/"\([a-z]\)"/<\1>/' -e "s/'s\$/!/"`, "<b>!\n<d>!\n")
 		}},
 		{name: "C14 an unfinished quote, substitution or here-document cannot hang the session", run: func(t *test) {
