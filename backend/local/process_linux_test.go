@@ -88,7 +88,7 @@ func TestNoDescriptorOfTheHostReachesABash(t *testing.T) {
 	}
 	defer syscall.Close(fd)
 	const high = 57
-	if err := syscall.Dup2(fd, high); err != nil {
+	if err := unix.Dup3(fd, high, 0); err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Close(high)
