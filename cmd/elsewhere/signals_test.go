@@ -247,6 +247,7 @@ func TestASignalThatWasIgnoredFromTheStartStaysIgnored(t *testing.T) {
 	p.startReading()
 	p.signal(syscall.SIGHUP)
 	p.wantExit(0)
+	p.wantStopped() // what the throw-away session left ends behind the program
 }
 
 // onTerminal starts the program as a shell's foreground job on a terminal of its own.

@@ -11,7 +11,7 @@
 // is seen by an observer that reaches it without elsewhere. Absence (nothing survived, nothing ran twice) is asserted
 // only after the same thing was seen present; time is asserted only where the contract promises a deadline.
 //
-// A case that cannot apply to a backend is declared in its Harness with the reason; it is then skipped and counted,
+// A case that cannot apply to a backend is declared in its Harness with the reason; it is then not started but counted,
 // never passed over. The tests are named TestX/backend=NAME/GROUP/SENTENCE, so that `-run` can choose any of them.
 package drivertest
 
@@ -39,12 +39,15 @@ type Harness struct {
 	// nothing yet; what it started is ended by t's cleanup. It may be called from several goroutines.
 	Place func(t testing.TB, spec PlaceSpec) *Place
 
-	// Lacks names what the backend or its test bed does not have, each with the reason. Cases that need it are skipped.
+	// Lacks names what the backend does not have by its nature, each with the reason. Cases that need it do not apply.
 	Lacks map[Need]string
 
 	// Skip holds single cases that cannot apply, each with the reason. A key is a CASES id ("X05"), a case's whole name, or
 	// "group/name". A key that fits no case is an error.
 	Skip map[string]string
+
+	// Only, where it is not empty, holds the cases to run, with the same keys as Skip.
+	Only []string
 
 	// KeepsChildren says that a child which a finished call left in the background belongs to the sandbox and outlives its
 	// session; false says that the session's end is its end, as on local.
@@ -225,6 +228,7 @@ type runner struct {
 	mu      sync.Mutex
 	ran     int
 	skipped map[string][]string // reason -> cases
+	inapt   map[string][]string // the same for cases that do not apply
 }
 
 func newRunner(t *testing.T, h *Harness) *runner {
@@ -232,7 +236,7 @@ func newRunner(t *testing.T, h *Harness) *runner {
 	if n == 0 {
 		n = runtime.NumCPU() + 1
 	}
-	return &runner{t: t, h: h, slots: make(chan struct{}, n), slow: make(chan struct{}, n), skipped: map[string][]string{}}
+	return &runner{t: t, h: h, slots: make(chan struct{}, n), slow: make(chan struct{}, n), skipped: map[string][]string{}, inapt: map[string][]string{}}
 }
 
 // runAll runs all groups at once, as far as the slots allow, and then the cases that have to be alone. Cases are not run
@@ -285,14 +289,17 @@ func (r *runner) runGroup(t *testing.T, g group) {
 				r.slots <- struct{}{}
 				defer func() { <-r.slots }()
 			}
-			t.Run(c.name, func(t *testing.T) { r.runCase(t, g, c) })
+			if r.applies(g, c) {
+				t.Run(c.name, func(t *testing.T) { r.runCase(t, g, c) })
+			}
 		})
 	}
 	wg.Wait()
 }
 
 func (r *runner) runCase(t *testing.T, g group, c testCase) {
-	if reason := r.reasonToSkip(g, c); reason != "" {
+	if c.big && testing.Short() {
+		const reason = "short: moves a lot of data or waits long"
 		r.count(g.name+"/"+c.name, reason)
 		t.Skip(reason)
 	}
@@ -304,21 +311,29 @@ func (r *runner) runCase(t *testing.T, g group, c testCase) {
 	c.run(tt)
 }
 
-func (r *runner) reasonToSkip(g group, c testCase) string {
-	if c.big && testing.Short() {
-		return "short: moves a lot of data or waits long"
+// applies tells whether a case can apply to the backend; one that cannot is counted with the reason.
+func (r *runner) applies(g group, c testCase) bool {
+	if len(r.h.Only) > 0 && !slices.ContainsFunc(r.h.Only, func(key string) bool { return skipFits(key, g, c) }) {
+		return false
 	}
-	for key, reason := range r.h.Skip {
+	reason := ""
+	for key, why := range r.h.Skip {
 		if skipFits(key, g, c) {
-			return reason
+			reason = why
 		}
 	}
 	for _, need := range slices.Concat(g.needs, c.needs) {
-		if reason, lacks := r.h.Lacks[need]; lacks {
-			return fmt.Sprintf("needs %s: %s", need, reason)
+		if why, lacks := r.h.Lacks[need]; lacks {
+			reason = fmt.Sprintf("needs %s: %s", need, why)
 		}
 	}
-	return ""
+	if reason == "" {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inapt[reason] = append(r.inapt[reason], g.name+"/"+c.name)
+	return false
 }
 
 // count notes a case that ran (no reason) or was skipped.
@@ -336,12 +351,15 @@ func (r *runner) count(name, reason string) {
 func (r *runner) report() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := 0
 	var b strings.Builder
-	for reason, names := range r.skipped {
-		n += len(names)
-		sort.Strings(names)
-		fmt.Fprintf(&b, "\n  %d skipped: %s\n    %s", len(names), reason, strings.Join(names, "\n    "))
+	list := func(what string, reasons map[string][]string) (n int) {
+		for reason, names := range reasons {
+			n += len(names)
+			sort.Strings(names)
+			fmt.Fprintf(&b, "\n  %d %s: %s\n    %s", len(names), what, reason, strings.Join(names, "\n    "))
+		}
+		return n
 	}
-	r.t.Logf("drivertest: backend=%s: %d cases started, %d skipped%s", r.h.Backend.Name, r.ran, n, b.String())
+	skipped, inapt := list("skipped", r.skipped), list("do not apply", r.inapt)
+	r.t.Logf("drivertest: backend=%s: %d cases started, %d skipped, %d do not apply%s", r.h.Backend.Name, r.ran, skipped, inapt, b.String())
 }
