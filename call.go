@@ -343,6 +343,9 @@ func (c *call) takeOutput(r *Result) {
 			r.OutputFile = c.err.File()
 		}
 	}
+	if c.opts.MaxOutput < 0 && c.opts.Stdout == nil && c.opts.Stderr == nil && r.OutputBytes > 0 {
+		r.Truncated = true
+	}
 	for _, w := range []*output.Window{c.out, c.err} {
 		if w == nil {
 			continue
@@ -351,6 +354,9 @@ func (c *call) takeOutput(r *Result) {
 			c.notices = append(c.notices, "the output file stops at its limit: "+w.File())
 		}
 		if err := w.Err(); err != nil {
+			if r.OutputFile == w.File() {
+				r.OutputFile = "" // it does not hold what it should
+			}
 			c.notices = append(c.notices, "the output that the result leaves out could not be written to a file: "+err.Error())
 		}
 	}

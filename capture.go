@@ -144,8 +144,8 @@ func (s *Session) captureOnce(ctx context.Context, from stateRef, files []loginF
 	rctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
 	if _, err := s.awaitReady(rctx, sh); err != nil {
-		sh.drop()
-		return captured{}, s.sb.wrap(err, "start a bash")
+		sh.abandon()
+		return captured{}, s.sb.notReady(err)
 	}
 	c := newCall(s, s.captureText(sh, files), &RunOptions{Timeout: limit, MaxOutput: 1 << 16})
 	defer c.close()

@@ -30,7 +30,7 @@ func (sb *Sandbox) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	files, err := lister.ListState(ctx, sb.info.StateDir)
-	if err != nil || len(files) == 0 {
+	if err != nil {
 		return
 	}
 	dead := map[string]bool{}
@@ -48,13 +48,12 @@ func (sb *Sandbox) clean() {
 		request.WriteString(bashscript.Watch(r.mark, r.id, 0))
 		paths = append(paths, f.Path)
 	}
-	if len(paths) == 0 {
-		return
+	if len(paths) > 0 {
+		if _, confirmed := sb.end(ctx, request.String()); !confirmed {
+			return
+		}
+		sb.removeState(paths...)
 	}
-	if _, confirmed := sb.end(ctx, request.String()); !confirmed {
-		return
-	}
-	sb.removeState(paths...)
 	for _, id := range ids {
 		if err := owner.Forget(sb.home, id); err != nil {
 			sb.log.Debug("a dead owner's lease was not removed", "error", err)

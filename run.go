@@ -146,10 +146,10 @@ func (s *Session) readyShell(ctx context.Context) (*shell, error) {
 		bad, err := s.awaitReady(ctx, sh)
 		switch {
 		case err != nil && try < 2 && ctx.Err() == nil:
-			sh.drop()
+			sh.abandon()
 		case err != nil:
-			sh.drop()
-			return nil, s.sb.wrap(err, "start a bash")
+			sh.abandon()
+			return nil, s.sb.notReady(err)
 		case bad == "state":
 			broken = state.path
 			sh.drop()
@@ -192,7 +192,10 @@ func (s *Session) awaitReady(ctx context.Context, sh *shell) (bad string, err er
 			return "", fmt.Errorf("bash ended before it was ready (%s)", describe(sh.status, sh.statusErr))
 		}
 	case <-ctx.Done():
-		return "", fmt.Errorf("bash was not ready in time: %w", ctx.Err())
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return "", errText("bash did not answer in " + startWait.String())
+		}
+		return "", ctx.Err()
 	}
 	bad, lost := sh.readyReport.Fields[2], strings.Fields(sh.readyReport.Fields[3])
 	if bad == "slot" {
@@ -202,6 +205,12 @@ func (s *Session) awaitReady(ctx context.Context, sh *shell) (bad string, err er
 		s.note("left out of the session, since this bash cannot read its own print of it: function " + strings.Join(lost, ", "))
 	}
 	return bad, nil
+}
+
+// notReady explains a bash that did not start as one does.
+func (sb *Sandbox) notReady(err error) error {
+	return wrap(err, driver.KindUnavailable, "start a bash", sb.backend, sb.task,
+		"see what `command -v bash` names there, and whether `bash --noprofile --norc -c true` ends with 0")
 }
 
 func describe(status driver.ExitStatus, err error) string {

@@ -41,6 +41,7 @@ type Sandbox struct {
 	auditLog  *audit.Log // nil where none is kept
 
 	bootState atomic.Int32
+	sane      atomic.Bool // a bash has answered as one should
 
 	goroutines sync.WaitGroup
 
@@ -126,7 +127,7 @@ func (sb *Sandbox) open(ctx context.Context, view *config.Config, opts *SandboxO
 		return err
 	}
 	sb.info = sb.drv.Info()
-	sb.notices = append(sb.notices, sb.info.Notices...)
+	sb.notices = append(append(sb.notices, sb.info.Notices...), view.Warnings()...)
 	sb.scripts = bashscript.NewScripts(sb.info.KeepEnv)
 	if sb.info.Watchdog {
 		sb.watch = newWatchdog(sb)

@@ -70,8 +70,13 @@ func sessionPath(home, backend, task, name string) string {
 func (s *Session) openNamed() error {
 	sb := s.sb
 	if sb.home == "" || sb.info.StateDir == sb.info.PrivateDir {
-		return wrap(errText("there is no directory to keep it in: HERMES_HOME cannot be written to"), driver.KindConfig, "session", sb.backend, s.name,
-			"set HERMES_HOME to a directory of your own, or run without a session")
+		err, hint := error(errText("there is no HERMES_HOME to keep it in")), "set HOME or HERMES_HOME, or run without a session"
+		if sb.home != "" {
+			dir := filepath.Join(sb.home, "elsewhere", "state")
+			err = fmt.Errorf("it cannot be kept in %s: %w", dir, cannotKeep(dir))
+			hint = "make room there or make it writable for you, set HERMES_HOME to a directory that is, or run without a session"
+		}
+		return wrap(err, driver.KindConfig, "session", sb.backend, s.name, hint)
 	}
 	f := &sessionFile{path: sessionPath(sb.home, sb.backend, sb.task, s.name)}
 	hint := "check the rights of " + filepath.Dir(f.path) + " and the space on its disk"
@@ -91,12 +96,39 @@ func (s *Session) openNamed() error {
 		f.data.setCwd(sb.info.Dir)
 		return f.write()
 	})
+	var corrupt *corruptError
+	if errors.As(err, &corrupt) {
+		hint = "look at the file, or start anew with `elsewhere session rm " + s.name + "`"
+	}
 	if err != nil {
 		return wrap(err, driver.KindConfig, "session", sb.backend, s.name, hint)
 	}
 	s.id, s.mark = f.data.ID, f.data.Mark
 	s.state, s.cwd = stateRef{path: f.data.State}, f.data.Cwd()
 	return nil
+}
+
+// corruptError says that a session file does not hold what it should.
+type corruptError struct{ path string }
+
+func (e *corruptError) Error() string { return "the session file " + e.path + " is corrupt" }
+
+// cannotKeep finds out why nothing can be kept in dir.
+func cannotKeep(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".try.*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("x")
+	_ = f.Close()
+	_ = os.Remove(f.Name())
+	if err == nil {
+		err = errText("it could not be written to when the sandbox was opened")
+	}
+	return err
 }
 
 func (f *sessionFile) expired(after time.Duration) bool {
@@ -126,7 +158,7 @@ func (f *sessionFile) read() error {
 	}
 	var data sessionData
 	if err := json.Unmarshal(raw, &data); err != nil || data.Schema != 1 || data.ID == "" {
-		return fmt.Errorf("the session file %s is corrupt; look at it, or start anew with `elsewhere session rm %s`", f.path, filepath.Base(f.path[:len(f.path)-len(".json")]))
+		return &corruptError{f.path}
 	}
 	f.data, f.seen = data, info
 	return nil

@@ -111,6 +111,10 @@ func (sb *Sandbox) bootFile() string { return sb.slotPath(true, "boot-"+sb.owner
 // noteReady learns from a shell that is ready, or has ended before, whether the boot text's file can be used.
 func (sh *shell) noteReady(ready bool) {
 	switch {
+	case ready:
+		sh.sb.sane.Store(true)
+	}
+	switch {
 	case sh.loading.Boot != "" && ready:
 		sh.sb.bootState.Store(bootWritten)
 	case sh.loading.Boot != "", sh.fromFile && !ready:
@@ -138,6 +142,14 @@ func (sh *shell) load(from *stateRef, drop []string) error {
 		sh.loading.Boot = sh.sb.bootFile()
 	}
 	return sh.write(sh.sb.scripts.Load(sh.loading))
+}
+
+// abandon ends a bash that is not what it should be: it need not heed the end of its input.
+func (sh *shell) abandon() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = sh.proc.Kill(ctx)
+	sh.drop()
 }
 
 // drop ends a bash that no command was sent to: end of file is its sign to leave.

@@ -120,6 +120,10 @@ func (w *watchdog) close(ctx context.Context) {
 		return
 	}
 	_ = proc.Stdin().Close()
+	if !w.sb.sane.Load() {
+		// No bash here has ever answered: what was started is none, and will not end by itself.
+		_ = proc.Kill(ctx)
+	}
 	_, _ = proc.Wait(ctx)
 	closeStreams(proc)
 }

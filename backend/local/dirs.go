@@ -20,11 +20,15 @@ func isDir(dir string) bool {
 	return err == nil && st.IsDir()
 }
 
-// startDir gives the directory in which a new session starts: the setting where it names one, else the caller's. One
-// that cannot be entered is replaced by its nearest ancestor that can, and the notice says so.
-func startDir(setting, caller, home string) (dir, notice string) {
+// startDir gives the directory in which a new session starts: the setting where it names one, which then has to be there:
+// a command in another directory than the one that was configured may do harm. Else it is the caller's; where that is gone,
+// its nearest ancestor, and the notice says so.
+func startDir(setting, caller, home string) (dir, notice string, err error) {
 	if caller == "" {
-		caller, _ = os.Getwd()
+		caller, err = os.Getwd()
+		if err != nil {
+			notice = "the caller's own directory is gone"
+		}
 	}
 	setting = toNative(setting)
 	switch {
@@ -45,6 +49,9 @@ func startDir(setting, caller, home string) (dir, notice string) {
 	if dir == "" {
 		dir = "/"
 	}
+	if named := setting != "" && setting != "."; named && !enterable(dir) {
+		return "", "", failure(driver.KindConfig, "terminal.cwd names the directory %s, which cannot be entered; name one that exists, or leave it out", dir)
+	}
 	usable := dir
 	for !enterable(usable) {
 		parent := filepath.Dir(usable)
@@ -55,9 +62,12 @@ func startDir(setting, caller, home string) (dir, notice string) {
 		usable = parent
 	}
 	if usable != dir {
-		notice = fmt.Sprintf("the directory %s cannot be entered; starting in %s", dir, usable)
+		notice = fmt.Sprintf("the directory %s cannot be entered", dir)
 	}
-	return usable, notice
+	if notice != "" {
+		notice += "; starting in " + usable
+	}
+	return usable, notice, nil
 }
 
 // endsWith tells whether the last elements of dir are those of tail.

@@ -124,7 +124,10 @@ func (s *starter) open(ctx context.Context, req driver.OpenRequest) (driver.Sand
 	box.env.set("PATH", completePath(path, req.Identity.Home, home, isDir))
 	adaptEnvironment(box.env, bash)
 
-	dir, notice := startDir(cfg.String("cwd"), req.Dir, home)
+	dir, notice, err := startDir(cfg.String("cwd"), req.Dir, home)
+	if err != nil {
+		return nil, err
+	}
 	if notice != "" {
 		info.Notices = append(info.Notices, notice)
 	}

@@ -156,20 +156,19 @@ func TestAStartDirectoryThatIsMissingIsReplacedByItsNearestAncestor(t *testing.T
 		"absolute":                        {base, proj, base},
 		"relative":                        {"proj", base, proj},
 		"relative, being in it already":   {"proj", proj, proj},
-		"missing":                         {filepath.Join(base, "a", "b"), proj, base},
 		"the caller's own that was moved": {"", filepath.Join(proj, "gone"), proj},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, notice := startDir(c.setting, c.caller, "/home/user")
-			moved := name == "missing" || strings.Contains(name, "moved")
-			if dir != c.want || (notice != "") != moved || moved && !strings.Contains(notice, c.want) {
+			dir, notice, err := startDir(c.setting, c.caller, "/home/user")
+			moved := strings.Contains(name, "moved")
+			if err != nil || dir != c.want || (notice != "") != moved || moved && !strings.Contains(notice, c.want) {
 				t.Errorf("got %s, %q", dir, notice)
 			}
 		})
 	}
 }
 
-func TestAStartDirectoryWithoutPermissionIsReplaced(t *testing.T) {
+func TestAConfiguredDirectoryThatCannotBeEnteredIsAnError(t *testing.T) {
 	if asOrdinaryUser(t) {
 		return
 	}
@@ -177,8 +176,10 @@ func TestAStartDirectoryWithoutPermissionIsReplaced(t *testing.T) {
 	if err := os.Mkdir(closed, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if dir, notice := startDir(closed, "/", "/"); dir != filepath.Dir(closed) || !strings.Contains(notice, closed) {
-		t.Errorf("got %s, %q", dir, notice)
+	for _, setting := range []string{closed, filepath.Join(closed, "none"), "none"} {
+		if dir, _, err := startDir(setting, "/", "/"); err == nil || classify(err) != driver.KindConfig {
+			t.Errorf("%s: got %s, %v", setting, dir, err)
+		}
 	}
 }
 

@@ -84,9 +84,6 @@ func (a *app) run(cmd *cobra.Command, o *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	for _, text := range cfg.Warnings() {
-		a.log.Warn(text)
-	}
 	ctx, in, stop := interruptible(cmd.Context())
 	defer stop()
 	stdout, stderr := &sink{w: a.out}, &sink{w: a.err}
