@@ -113,12 +113,13 @@ func compact(source string) string {
 func (s *Scripts) Args() []string { return s.args }
 
 // FileArgs are the arguments of a bash that finds the boot text in a file, where an earlier one has put it (Load.Boot);
-// that costs less than to read it from a pipe. ok is false where the path cannot stand in a command line.
+// that costs less than to read it from a pipe; where the file is gone or was cut short, the bash leaves. ok is false where
+// the path cannot stand in a command line.
 func (s *Scripts) FileArgs(file string) (args []string, ok bool) {
 	if strings.ContainsAny(file, "'\"\\!$`\n") {
 		return nil, false
 	}
-	return []string{"--noprofile", "--norc", "-p", "-c", `. "` + file + `"` + runCommand}, true
+	return []string{"--noprofile", "--norc", "-p", "-c", `BASH_EXECUTION_STRING=exit; . "` + file + `"` + runCommand}, true
 }
 
 // EndArgs are the arguments of a bash that reads the text of End.

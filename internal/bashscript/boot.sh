@@ -15,7 +15,7 @@ done
 LC_ALL=C
 shopt -s extglob
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 401 )) || ew_n=-N
-[[ ! $ew_n || $ew_self == '. '* ]] || IFS= read -r -d '' ew_x # the NUL behind this text
+[[ ! $ew_n || $ew_self == exit ]] || IFS= read -r -d '' ew_x # the NUL behind this text
 
 # The next message goes into BASH_EXECUTION_STRING; end of file is a failure. A message is its length in bytes, a
 # newline, the text, and a NUL for a bash before 4.1, which cannot count.
@@ -39,8 +39,9 @@ umask 077
 for ew_x in "${ew_drop[@]}"; do
 	: >"$ew_x"
 done 2>/dev/null
-[[ ! $ew_boot ]] || printf '%s' "$ew_self" >"$ew_boot"
+# In braces: of a file that was cut short nothing is run.
 ew_bad=
+{ [[ ! $ew_boot ]] || printf '{\n%s\n}\n' "$ew_self" >"$ew_boot" || ew_bad=boot; } 2>/dev/null
 { printf '# %s %s\n' "$ew_record" "$$" >"$ew_slot"; } 2>/dev/null || ew_bad=slot
 
 # Load: the state alone says what is exported; only what is never saved stays as it was when this bash started.
