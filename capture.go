@@ -157,6 +157,10 @@ func (s *Session) captureOnce(ctx context.Context, from stateRef, files []loginF
 	if err := ctx.Err(); err != nil {
 		return captured{}, wrap(err, driver.KindCanceled, "session", s.sb.backend, s.name, "")
 	}
+	if closedNow(s.done) {
+		// What its end cut short must not become a named session's first state.
+		return captured{}, wrap(errText("the session was closed while its login files were read"), driver.KindCanceled, "session", s.sb.backend, s.name, "")
+	}
 	return s.readCapture(ctx, c), nil
 }
 

@@ -19,6 +19,8 @@ const (
 	refillDelay = 2 * time.Millisecond
 	// tailWait is how long output is awaited after the end where the command's own process substitution may still pass it on.
 	tailWait = 250 * time.Millisecond
+	// writerBusy is how long one write of the caller's takes at least that holds output up.
+	writerBusy = time.Second
 	// statusWait bounds how long the exit status is awaited of a bash that reported that it is dying.
 	statusWait = 5 * time.Second
 )
@@ -235,7 +237,12 @@ func (c *call) sendTo(cwd string) {
 			// Not before it began: a shell that never does must leave the caller's stdin to the next one.
 			select {
 			case <-sh.begun:
-				pump(in, c.opts.Stdin)
+				// Nobody waits for it: a reader of the caller's may be blocked for ever.
+				go func() {
+					pump(in, c.opts.Stdin)
+					_ = in.Close()
+				}()
+				return
 			case <-sh.exited:
 			}
 		}
@@ -269,7 +276,7 @@ func (c *call) wait(ctx context.Context) {
 	case <-c.sh.ended:
 		c.reported(ctx)
 	case <-c.sh.exited:
-		c.unreported()
+		c.unreported(ctx)
 	case <-timeout:
 		c.endTree(TimedOut)
 	case <-ctx.Done():
