@@ -213,3 +213,42 @@ func TestClosesAtOnceWaitForEachOther(t *testing.T) {
 		all.Wait()
 	}
 }
+
+func TestAPerCallValueIsTextWhateverItsName(t *testing.T) {
+	sb, base := hardened(t, 0)
+	s := openSession(t, sb, "")
+	runIn(t, s, "declare -xi N=5; declare -xu U=abc; export TMOUT=100", nil)
+	env := map[string]string{
+		"N": "x[$(touch " + base + "/evaluated)]", "U": "lower", "LC_ALL": "POSIX", "TMOUT": "200", "POSIXLY_CORRECT": "y", "UID": "7", "BASHOPTS": "x",
+	}
+	r := runIn(t, s, `echo "$N|$U|$LC_ALL|$TMOUT|$POSIXLY_CORRECT"`, &elsewhere.RunOptions{Env: env})
+	if want := env["N"] + "|lower|POSIX|200|y\n"; string(r.Output) != want {
+		t.Errorf("the output is %q, want %q", r.Output, want)
+	}
+	if len(glob(t, base+"/evaluated")) > 0 {
+		t.Error("a value was evaluated")
+	}
+	r = runIn(t, s, `echo "$N|$U|${LC_ALL-}|$TMOUT|${POSIXLY_CORRECT-}"; N=2+3 U=x; echo $N$U`, nil)
+	if string(r.Output) != "5|ABC||100|\n5X\n" {
+		t.Errorf("afterwards the session has %q, notices %q", r.Output, r.Notices)
+	}
+	for _, name := range []string{"BASH_EXECUTION_STRING", "ew_token"} {
+		_, err := s.Run(context.Background(), "echo real", &elsewhere.RunOptions{Env: map[string]string{name: "echo other"}})
+		if !errors.Is(err, elsewhere.ErrConfig) {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+	}
+}
+
+func TestAReadonlyExportedVariableBricksNoSession(t *testing.T) {
+	for _, name := range []string{"SECONDS", "BASH_EXECUTION_STRING", "PWD", "OLDPWD", "IFS", "LC_ALL", "TERM", "SHLVL", "ELSEWHERE_CALL"} {
+		sb, _ := hardened(t, 0)
+		s := openSession(t, sb, "")
+		runIn(t, s, "declare -rx "+name+"; export A=1", nil)
+		for range 2 {
+			if r := runIn(t, s, "echo $A", nil); string(r.Output) != "1\n" {
+				t.Errorf("%s: the output is %q, notices %q", name, r.Output, r.Notices)
+			}
+		}
+	}
+}

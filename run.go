@@ -76,6 +76,9 @@ func checkCall(command string, opts *RunOptions) error {
 		if !isName(name) {
 			return fmt.Errorf("%q cannot be the name of a variable; use letters, digits and _, no digit first", name)
 		}
+		if name == "BASH_EXECUTION_STRING" || strings.HasPrefix(name, "ew_") {
+			return fmt.Errorf("the name %s is elsewhere's own in every bash; use another", name)
+		}
 		if strings.Contains(value, "\x00") {
 			return fmt.Errorf("the value of %s holds a NUL byte, which no variable can", name)
 		}

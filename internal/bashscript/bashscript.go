@@ -174,14 +174,19 @@ type Run struct {
 
 // Run encodes a second message.
 func (s *Scripts) Run(r Run) []byte {
-	var names, set strings.Builder
+	var names, set, last strings.Builder
 	for i := 0; i+1 < len(r.Env); i += 2 {
 		names.WriteString(" " + r.Env[i])
-		set.WriteString("builtin export " + r.Env[i] + "=" + Quote(r.Env[i+1]) + "\n")
+		into := &set
+		switch r.Env[i] {
+		case "LC_ALL", "TMOUT", "POSIXLY_CORRECT":
+			into = &last // they change how text is read
+		}
+		into.WriteString("builtin export " + r.Env[i] + "=" + Quote(r.Env[i+1]) + "\n")
 	}
 	check := flag(strings.Contains(r.Command, "builtin"))
 	text := "ew_cwd=" + Quote(r.Cwd) + " ew_dir=" + Quote(r.Dir) + " ew_stdin=" + flag(r.Stdin) + " ew_split=" + flag(r.Split) +
-		" ew_trap=" + flag(r.ExitTrap) + " ew_check=" + check + " ew_names=(" + names.String() + ") ew_set=" + Quote(set.String()+r.Setup) +
+		" ew_trap=" + flag(r.ExitTrap) + " ew_check=" + check + " ew_names=(" + names.String() + ") ew_set=" + Quote(set.String()+r.Setup) + " ew_last=" + Quote(last.String()) +
 		" BASH_EXECUTION_STRING=" + Quote(r.Command)
 	return message(text)
 }
