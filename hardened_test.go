@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -249,6 +250,74 @@ func TestAReadonlyExportedVariableBricksNoSession(t *testing.T) {
 			if r := runIn(t, s, "echo $A", nil); string(r.Output) != "1\n" {
 				t.Errorf("%s: the output is %q, notices %q", name, r.Output, r.Notices)
 			}
+		}
+	}
+}
+
+func TestCallsAtOnceOnAStateThatIsGoneMakeItAnewOnce(t *testing.T) {
+	sb, base := hardened(t, 0)
+	s := openSession(t, sb, "")
+	runIn(t, s, "export A=1", nil)
+	if err := s.Flush(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range glob(t, base+"/tmp/elsewhere-*/*") {
+		if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	said := 0
+	for range 8 {
+		all.Go(func() {
+			r, err := s.Run(context.Background(), "true", nil)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			said += strings.Count(strings.Join(r.Notices, " "), "starts anew")
+		})
+	}
+	all.Wait()
+	if said != 1 {
+		t.Errorf("it was said %d times", said)
+	}
+}
+
+func TestAnExpiredSessionLeavesNothing(t *testing.T) {
+	sb, base := hardened(t, 0)
+	s := openSession(t, sb, "named")
+	for i := range 3 {
+		runIn(t, s, fmt.Sprintf("export A=%d", i), nil)
+	}
+	if err := s.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	before := glob(t, base+"/hermes/elsewhere/state/*")
+	files := glob(t, base+"/hermes/elsewhere/sessions/*/*/*.json")
+	if len(files) != 1 || len(before) == 0 {
+		t.Fatalf("session files %q, state files %q", files, before)
+	}
+	raw, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw = regexp.MustCompile(`"used": "\d{4}`).ReplaceAll(raw, []byte(`"used": "2001`))
+	if err := os.WriteFile(files[0], raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := runIn(t, openSession(t, sb, "named"), "echo ${A-unset}", nil); string(r.Output) != "unset\n" {
+		t.Errorf("the output is %q", r.Output)
+	}
+	if err := sb.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	for _, f := range before {
+		if _, err := os.Lstat(f); err == nil {
+			t.Errorf("%s is still there", filepath.Base(f))
 		}
 	}
 }
