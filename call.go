@@ -21,8 +21,9 @@ type call struct {
 	opts    *RunOptions
 	tries   int
 
-	capturing bool // this call makes the first state
-	allRead   bool // the shell ended without a report, and all that it had written was read
+	writing   atomic.Int64 // since when the caller's writer has been busy, in Unix nanoseconds; 0 while it is not
+	capturing bool         // this call makes the first state
+	allRead   bool         // the shell ended without a report, and all that it had written was read
 
 	sh      *shell
 	cwd     string // the session's directory when it was sent
@@ -88,7 +89,10 @@ func (c *call) sink(window **output.Window, w io.Writer) func([]byte) {
 		if w == nil || c.failure != nil {
 			return
 		}
-		if _, err := w.Write(p); err != nil {
+		c.writing.Store(time.Now().UnixNano())
+		_, err := w.Write(p)
+		c.writing.Store(0)
+		if err != nil {
 			c.failure = err
 			close(c.failed)
 		}
@@ -180,11 +184,9 @@ func (c *call) await(event, other <-chan struct{}, limit time.Duration) {
 }
 
 // unreported is the end of a shell that said nothing: it was replaced or killed, or hid its exit.
-func (c *call) unreported() {
-	ctx, cancel := context.WithTimeout(context.Background(), statusWait)
-	defer cancel()
+func (c *call) unreported(ctx context.Context) {
 	c.duration = time.Since(c.started)
-	c.allRead = c.sh.awaitRest(ctx)
+	c.readRest(ctx)
 	select {
 	case <-c.sh.ended:
 		c.reported(ctx)
@@ -199,6 +201,34 @@ func (c *call) unreported() {
 	c.takeStatus()
 	c.sh.release()
 	c.s.sb.removeState(c.sh.slot)
+}
+
+// readRest reads what the shell had written before it ended, for as long as the caller's writer takes, but within the call's
+// own limits.
+func (c *call) readRest(ctx context.Context) {
+	if c.opts.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, c.started.Add(c.opts.Timeout))
+		defer cancel()
+	}
+	for {
+		rctx, cancel := context.WithTimeout(context.Background(), statusWait)
+		c.allRead = c.sh.awaitRest(rctx)
+		cancel()
+		since := c.writing.Load()
+		if c.allRead || since == 0 || time.Since(time.Unix(0, since)) < writerBusy || ctx.Err() != nil || closedNow(c.s.done) {
+			return
+		}
+	}
+}
+
+func closedNow(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // refuseDirectory puts the reason why nothing ran where the command's own message would stand.

@@ -35,6 +35,15 @@ func (s *Session) renew(ctx context.Context, state stateRef) error {
 		return wrap(fmt.Errorf("the state in %s cannot be read", state.path), driver.KindConfig, "session", s.sb.backend, s.name,
 			fmt.Sprintf("look at the file, or start anew with `elsewhere session rm %s`", s.name))
 	}
+	select {
+	case <-s.first:
+		defer func() { s.first <- struct{}{} }()
+	case <-ctx.Done():
+		return wrap(ctx.Err(), driver.KindCanceled, "session", s.sb.backend, s.name, "")
+	}
+	if now, _, err := s.current(); err != nil || now.path != state.path {
+		return err // another call has done it
+	}
 	s.note("the session's earlier state (variables, functions) is gone; it starts anew")
 	return s.capture(ctx)
 }
@@ -156,6 +165,10 @@ func (s *Session) captureOnce(ctx context.Context, from stateRef, files []loginF
 	c.stopOutput()
 	if err := ctx.Err(); err != nil {
 		return captured{}, wrap(err, driver.KindCanceled, "session", s.sb.backend, s.name, "")
+	}
+	if closedNow(s.done) {
+		// What its end cut short must not become a named session's first state.
+		return captured{}, wrap(errText("the session was closed while its login files were read"), driver.KindCanceled, "session", s.sb.backend, s.name, "")
 	}
 	return s.readCapture(ctx, c), nil
 }

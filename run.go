@@ -21,6 +21,8 @@ const (
 	smallMessage = 2 << 10
 	// tailWait is how long output is awaited after the end where the command's own process substitution may still pass it on.
 	tailWait = 250 * time.Millisecond
+	// writerBusy is how long one write of the caller's takes at least that holds output up.
+	writerBusy = time.Second
 	// statusWait bounds how long the exit status is awaited of a bash that reported that it is dying.
 	statusWait = 5 * time.Second
 )
@@ -75,6 +77,9 @@ func checkCall(command string, opts *RunOptions) error {
 	for name, value := range opts.Env {
 		if !isName(name) {
 			return fmt.Errorf("%q cannot be the name of a variable; use letters, digits and _, no digit first", name)
+		}
+		if name == "BASH_EXECUTION_STRING" || strings.HasPrefix(name, "ew_") {
+			return fmt.Errorf("the name %s is elsewhere's own in every bash; use another", name)
 		}
 		if strings.Contains(value, "\x00") {
 			return fmt.Errorf("the value of %s holds a NUL byte, which no variable can", name)
@@ -252,7 +257,12 @@ func (c *call) sendTo(cwd string) {
 			// Not before it began: a shell that never does must leave the caller's stdin to the next one.
 			select {
 			case <-sh.begun:
-				pump(in, c.opts.Stdin)
+				// Nobody waits for it: a reader of the caller's may be blocked for ever.
+				go func() {
+					pump(in, c.opts.Stdin)
+					_ = in.Close()
+				}()
+				return
 			case <-sh.exited:
 			}
 		}
@@ -286,7 +296,7 @@ func (c *call) wait(ctx context.Context) {
 	case <-c.sh.ended:
 		c.reported(ctx)
 	case <-c.sh.exited:
-		c.unreported()
+		c.unreported(ctx)
 	case <-timeout:
 		c.endTree(TimedOut)
 	case <-ctx.Done():

@@ -249,6 +249,15 @@ func (sb *Sandbox) Session(ctx context.Context, name string) (*Session, error) {
 	return s, nil
 }
 
+// behind runs f in the background, unless the sandbox is being closed: then what f would end is the watchdog's.
+func (sb *Sandbox) behind(f func()) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if !sb.closed {
+		sb.goroutines.Go(f)
+	}
+}
+
 func (sb *Sandbox) sessionClosed(s *Session) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
@@ -275,7 +284,8 @@ func (sb *Sandbox) Close(ctx context.Context) error {
 	}
 	var errs []error
 	for _, s := range open {
-		errs = append(errs, s.close(ctx)) // what they left running is the watchdog's
+		_, err := s.close(ctx) // what they left running is the watchdog's
+		errs = append(errs, err)
 	}
 	sb.watch.close(ctx)
 	if sb.bootState.Load() != bootNone {

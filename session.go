@@ -48,6 +48,7 @@ type Session struct {
 	shells  map[*shell]struct{} // whose streams are open
 	calls   sync.WaitGroup
 	closed  bool
+	closing sync.Once
 	done    chan struct{} // closed by Close
 
 	ends      atomic.Int64 // counts calls that ended
@@ -157,6 +158,7 @@ func (s *Session) awaitSave(sh *shell) {
 		close(sh.settled)
 		if sh.saveErr != nil {
 			s.sb.log.Warn("a session's state was not saved", "session", s.name, "error", sh.saveErr)
+			s.note("the state of an earlier call was not saved: " + sh.saveErr.Error())
 		}
 		s.refill()
 	})
@@ -209,6 +211,9 @@ func (s *Session) commit(state stateRef, cwd string, ending int64) error {
 	if s.file != nil {
 		superseded, err := s.file.switchTo(state.path, cwd)
 		if err != nil {
+			if state.path != "" {
+				s.sb.removeState(state.path)
+			}
 			return wrap(err, driver.KindUnavailable, "session", s.sb.backend, s.name, "free some space or check the rights of "+s.file.path)
 		}
 		remove, state = superseded, stateRef{path: s.file.data.State}
@@ -265,9 +270,9 @@ func (s *Session) Close(ctx context.Context) error {
 	if s.closeAll {
 		return s.sb.Close(ctx)
 	}
-	err := s.close(ctx)
-	if s.name == "" && s.sb.info.Watchdog {
-		s.sb.goroutines.Go(func() {
+	first, err := s.close(ctx)
+	if first && s.name == "" && s.sb.info.Watchdog {
+		s.sb.behind(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), s.sb.grace+time.Second)
 			defer cancel()
 			s.sb.end(ctx, bashscript.WatchSession(s.mark, s.id))
@@ -277,13 +282,14 @@ func (s *Session) Close(ctx context.Context) error {
 	return err
 }
 
-// close gives the session up but for what its calls left running.
-func (s *Session) close(ctx context.Context) error {
+// close gives the session up but for what its calls left running. One that is not the first waits for it.
+func (s *Session) close(ctx context.Context) (first bool, err error) {
+	s.closing.Do(func() { first, err = true, s.closeOnce(ctx) })
+	return first, err
+}
+
+func (s *Session) closeOnce(ctx context.Context) error {
 	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return nil
-	}
 	s.closed = true
 	s.mu.Unlock()
 	close(s.done)

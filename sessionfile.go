@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -84,10 +85,12 @@ func (s *Session) openNamed() error {
 		return wrap(err, driver.KindConfig, "session", sb.backend, s.name, hint)
 	}
 	s.file = f
+	var expired sessionData
 	err := f.locked(func() error {
 		if err := f.read(); !errors.Is(err, fs.ErrNotExist) && (err != nil || !f.expired(sb.cfg.Duration("session_expiry"))) {
 			return err
 		}
+		expired = f.data
 		now := time.Now().UTC()
 		f.data = sessionData{
 			Schema: 1, Backend: sb.backend, Task: sb.task, Name: s.name,
@@ -102,6 +105,10 @@ func (s *Session) openNamed() error {
 	}
 	if err != nil {
 		return wrap(err, driver.KindConfig, "session", sb.backend, s.name, hint)
+	}
+	if expired.ID != "" {
+		// It ended by itself, with all that belonged to it.
+		sb.behind(func() { sb.removeSession(context.Background(), &expired) })
 	}
 	s.id, s.mark = f.data.ID, f.data.Mark
 	s.state, s.cwd = stateRef{path: f.data.State}, f.data.Cwd()
@@ -148,11 +155,17 @@ func (f *sessionFile) locked(do func() error) error {
 }
 
 func (f *sessionFile) read() error {
-	raw, err := os.ReadFile(f.path)
+	file, err := os.Open(f.path)
 	if err != nil {
 		return err
 	}
-	info, err := os.Stat(f.path)
+	defer file.Close() //nolint:errcheck // only read
+	// Of the same file: the path may name the next version by now.
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	raw, err := io.ReadAll(file)
 	if err != nil {
 		return err
 	}

@@ -72,19 +72,24 @@ func (sb *Sandbox) RemoveSession(ctx context.Context, name string) error {
 	if err := removeSessionFile(f, name); err != nil {
 		return err
 	}
-	if f.data.ID != "" && sb.info.Watchdog {
+	sb.removeSession(ctx, &f.data)
+	return nil
+}
+
+// removeSession ends and removes what a session left that is gone.
+func (sb *Sandbox) removeSession(ctx context.Context, d *sessionData) {
+	if d.ID != "" && sb.info.Watchdog {
 		ctx, cancel := context.WithTimeout(ctx, sb.grace+time.Second)
 		defer cancel()
-		if left, confirmed := sb.end(ctx, bashscript.WatchSession(f.data.Mark, f.data.ID)); len(left) > 0 || !confirmed {
-			sb.log.Warn("not all processes of the session were ended", "session", name, "left", left)
+		if left, confirmed := sb.end(ctx, bashscript.WatchSession(d.Mark, d.ID)); len(left) > 0 || !confirmed {
+			sb.log.Warn("not all processes of the session were ended", "session", d.Name, "left", left)
 		}
 	}
-	for _, path := range append(f.data.Old, f.data.State) {
+	for _, path := range append(d.Old, d.State) {
 		if path != "" {
 			sb.removeState(path)
 		}
 	}
-	return nil
 }
 
 // ForgetSession removes a named session whose sandbox cannot be opened any more: what home knows of it. Its state stays

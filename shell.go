@@ -110,12 +110,11 @@ func (sb *Sandbox) bootFile() string { return sb.slotPath(true, "boot-"+sb.owner
 
 // noteReady learns from a shell that is ready, or has ended before, whether the boot text's file can be used.
 func (sh *shell) noteReady(ready bool) {
-	switch {
-	case ready:
+	if ready {
 		sh.sb.sane.Store(true)
 	}
 	switch {
-	case sh.loading.Boot != "" && ready:
+	case sh.loading.Boot != "" && ready && sh.readyReport.Fields[2] == "":
 		sh.sb.bootState.Store(bootWritten)
 	case sh.loading.Boot != "", sh.fromFile && !ready:
 		sh.sb.bootState.Store(bootNone)

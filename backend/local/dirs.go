@@ -115,6 +115,33 @@ func (s *sandbox) makeDirs(req driver.OpenRequest, vars *environment) error {
 	return nil
 }
 
+// keepDirs makes the directories again that a command has removed (rm -rf "$TMPDIR"/*): without them no later call could be
+// made ready. Where that fails, the bash that finds no directory says so.
+func (s *sandbox) keepDirs() {
+	s.dirs.Lock()
+	defer s.dirs.Unlock()
+	if s.closed.Load() {
+		return
+	}
+	if remade(s.priv) {
+		if held, err := os.OpenRoot(s.priv); err == nil {
+			_ = s.held.Close()
+			s.held = held
+		}
+	}
+	if s.state != s.priv {
+		remade(s.state)
+	}
+}
+
+// remade makes dir where it is gone. Mkdir, not MkdirAll: a name that exists, be it a link that somebody laid, is not taken.
+func remade(dir string) bool {
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	return os.MkdirAll(filepath.Dir(dir), 0o700) == nil && os.Mkdir(dir, 0o700) == nil
+}
+
 // reason is the part of a file error that is not the path.
 func reason(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {

@@ -83,7 +83,8 @@ type sandbox struct {
 	info   driver.Info
 	state  string // StateDir and PrivateDir as this system writes them
 	priv   string
-	held   *os.Root // priv, open, for what each call does there
+	dirs   sync.Mutex
+	held   *os.Root // priv, open, for what each call does there; dirs guards it
 	log    *slog.Logger
 	closed atomic.Bool
 	tidy   sync.WaitGroup
@@ -181,6 +182,7 @@ func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	if s.closed.Load() {
 		return nil, failure(driver.KindLost, "the local sandbox is closed")
 	}
+	s.keepDirs()
 	p, err := startBash(s.bash, spec.Args, s.env.with(spec.Env))
 	if err != nil {
 		return nil, failure(driver.KindUnavailable, "cannot start %s: %w", s.bash, err)
@@ -194,6 +196,8 @@ func (s *sandbox) Close(context.Context) error {
 		return nil
 	}
 	s.tidy.Wait()
+	s.dirs.Lock()
+	defer s.dirs.Unlock()
 	_ = s.held.Close()
 	return os.RemoveAll(s.priv)
 }
@@ -229,7 +233,9 @@ func (s *sandbox) removeState(path string) error {
 	if err != nil {
 		return err
 	}
+	s.dirs.Lock()
 	root := s.held
+	s.dirs.Unlock()
 	if dir != s.priv {
 		root, err = os.OpenRoot(dir)
 		if errors.Is(err, os.ErrNotExist) {

@@ -113,12 +113,13 @@ func compact(source string) string {
 func (s *Scripts) Args() []string { return s.args }
 
 // FileArgs are the arguments of a bash that finds the boot text in a file, where an earlier one has put it (Load.Boot);
-// that costs less than to read it from a pipe. ok is false where the path cannot stand in a command line.
+// that costs less than to read it from a pipe; where the file is gone or was cut short, the bash leaves. ok is false where
+// the path cannot stand in a command line.
 func (s *Scripts) FileArgs(file string) (args []string, ok bool) {
 	if strings.ContainsAny(file, "'\"\\!$`\n") {
 		return nil, false
 	}
-	return []string{"--noprofile", "--norc", "-p", "-c", `. "` + file + `"` + runCommand}, true
+	return []string{"--noprofile", "--norc", "-p", "-c", `BASH_EXECUTION_STRING=exit; . "` + file + `"` + runCommand}, true
 }
 
 // EndArgs are the arguments of a bash that reads the text of End.
@@ -173,14 +174,19 @@ type Run struct {
 
 // Run encodes a second message.
 func (s *Scripts) Run(r Run) []byte {
-	var names, set strings.Builder
+	var names, set, last strings.Builder
 	for i := 0; i+1 < len(r.Env); i += 2 {
 		names.WriteString(" " + r.Env[i])
-		set.WriteString("builtin export " + r.Env[i] + "=" + Quote(r.Env[i+1]) + "\n")
+		into := &set
+		switch r.Env[i] {
+		case "LC_ALL", "TMOUT", "POSIXLY_CORRECT":
+			into = &last // they change how text is read
+		}
+		into.WriteString("builtin export " + r.Env[i] + "=" + Quote(r.Env[i+1]) + "\n")
 	}
 	check := flag(strings.Contains(r.Command, "builtin"))
 	text := "ew_cwd=" + Quote(r.Cwd) + " ew_dir=" + Quote(r.Dir) + " ew_stdin=" + flag(r.Stdin) + " ew_split=" + flag(r.Split) +
-		" ew_trap=" + flag(r.ExitTrap) + " ew_check=" + check + " ew_names=(" + names.String() + ") ew_set=" + Quote(set.String()+r.Setup) +
+		" ew_trap=" + flag(r.ExitTrap) + " ew_check=" + check + " ew_names=(" + names.String() + ") ew_set=" + Quote(set.String()+r.Setup) + " ew_last=" + Quote(last.String()) +
 		" BASH_EXECUTION_STRING=" + Quote(r.Command)
 	return message(text)
 }

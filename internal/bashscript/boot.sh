@@ -15,7 +15,7 @@ done
 LC_ALL=C
 shopt -s extglob
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 401 )) || ew_n=-N
-[[ ! $ew_n || $ew_self == '. '* ]] || IFS= read -r -d '' ew_x # the NUL behind this text
+[[ ! $ew_n || $ew_self == exit ]] || IFS= read -r -d '' ew_x # the NUL behind this text
 
 # The next message goes into BASH_EXECUTION_STRING; end of file is a failure. A message is its length in bytes, a
 # newline, the text, and a NUL for a bash before 4.1, which cannot count.
@@ -39,8 +39,9 @@ umask 077
 for ew_x in "${ew_drop[@]}"; do
 	: >"$ew_x"
 done 2>/dev/null
-[[ ! $ew_boot ]] || printf '%s' "$ew_self" >"$ew_boot"
+# In braces: of a file that was cut short nothing is run.
 ew_bad=
+{ [[ ! $ew_boot ]] || printf '{\n%s\n}\n' "$ew_self" >"$ew_boot" || ew_bad=boot; } 2>/dev/null
 { printf '# %s %s\n' "$ew_record" "$$" >"$ew_slot"; } 2>/dev/null || ew_bad=slot
 
 # Load: the state alone says what is exported; only what is never saved stays as it was when this bash started.
@@ -78,7 +79,7 @@ builtin cd /
 builtin printf '%s' "${ew_token}R$$;$BASH_VERSION;$ew_bad;${ew_lost//;/};"
 [[ $ew_bad != state ]] || builtin exit 0
 
-# Message 2: ew_cwd, ew_dir, ew_stdin, ew_split, ew_trap, ew_check, ew_names, ew_set, and the command, which goes where
+# Message 2: ew_cwd, ew_dir, ew_stdin, ew_split, ew_trap, ew_check, ew_names, ew_set, ew_last, and the command, which goes where
 # bash -c keeps it. What is printed before the B report is not the command's, so nothing is muted.
 ew_read && builtin eval "$BASH_EXECUTION_STRING" || builtin exit 0
 
@@ -100,15 +101,30 @@ if [[ ${ew_oldpwd-} ]]; then OLDPWD=$ew_oldpwd; else builtin unset -v OLDPWD; fi
 builtin export PWD OLDPWD
 
 # What this call's own variables hide is put back into the state afterwards.
+# The state's values of the names in ew_late are not in force yet. A value is text: the attributes that would evaluate or
+# change it are taken off for the call.
 ew_restore=
+builtin eval "${ew_late//builtin export /ew_was_}"
 for ew_x in "${ew_names[@]}"; do
-	if [[ ${!ew_x+x} ]]; then
-		builtin printf -v ew_q 'builtin export %s=%q\n' "$ew_x" "${!ew_x}"
+	ew_q=$ew_x ew_attr=
+	case $ew_x in
+	LC_ALL | TMOUT | POSIXLY_CORRECT) ew_q=ew_was_$ew_x ;;
+	*) (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404 )) || builtin eval "ew_attr=\${$ew_x@a}" ;;
+	esac
+	if [[ ${!ew_q+x} ]]; then
+		builtin printf -v ew_q 'builtin export %s=%q\n' "$ew_x" "${!ew_q}"
 	else
 		ew_q="builtin unset -v $ew_x"$'\n'
 	fi
+	ew_attr=${ew_attr//[!ilu]/}
+	if [[ $ew_attr ]]; then
+		builtin declare +ilu "$ew_x"
+		ew_q="builtin declare -g +ilu $ew_x"$'\n'"${ew_q}builtin declare -g$ew_attr $ew_x"$'\n'
+	fi
 	ew_restore+=$ew_q
 done
+ew_late+=$ew_last
+[[ ! $ew_restore ]] || ew_restore="{ $ew_restore} 2>/dev/null"$'\n'
 [[ ! $ew_dir ]] || builtin printf -v ew_restore '%sPWD=%q OLDPWD=%q\n' "$ew_restore" "$ew_at" "${ew_oldpwd-}"
 builtin eval "$ew_set"
 
@@ -170,7 +186,7 @@ fi
 	[[ $ew_from ]] || builtin umask "$ew_umask"
 	[[ ${ew_extglob-} ]] || builtin shopt -u extglob
 	builtin set +p
-	SECONDS=0
+	builtin declare SECONDS=0
 	[[ ! $ew_split ]] || builtin printf '%s' "${ew_token}b" >&2
 	builtin printf '%s' "${ew_token}B${ew_at//$'\n'/%0A};;"
 	[[ ! $ew_late ]] || builtin eval "$ew_late" 2>/dev/null

@@ -15,7 +15,7 @@ for ew_n in LC_ALL TMOUT POSIXLY_CORRECT; do
 done
 LC_ALL=C
 [[ $ew_builtin == 'builtin () '* ]] || ew_builtin=
-builtin export -n LC_ALL PWD OLDPWD "${!ew_@}"
+builtin export -n LC_ALL PWD OLDPWD BASH_EXECUTION_STRING "${!ew_@}"
 builtin shopt -q extglob && ew_extglob=1 || ew_extglob=
 [[ ! $ew_trap ]] || builtin unset -f trap
 ew_old=

@@ -71,13 +71,17 @@ ew_scan() {
 	fi
 	for dir in /proc/[0-9]*; do
 		pid=${dir#/proc/}
-		[[ $pid != $$ && $pid != $PPID ]] && IFS= read -r line <"$dir/stat" || continue
+		[[ $pid != $$ && $pid != $PPID ]] || continue
+		# A name may hold a newline. A process whose first thread has ended looks like a zombie while others run.
+		line=
+		IFS= read -r -d '' line <"$dir/stat"
 		set -- ${line##*) }
-		[[ $1 != [ZX] && ${20-} ]] || continue
+		[[ ${20-} && $1 != X ]] && [[ $1 != Z || ${18} -gt 1 ]] || continue
 		if [[ ${ew_other[pid]-} == "${20}" ]]; then
 			parent[pid]=$2 born[pid]=${20}
 		elif [[ ${ew_seen[pid]-} == "${20}" || $ew_pids == *" $3 "* || $ew_pids == *" $4 "* || $ew_pids == *" $pid "* ]] || ew_marked "$dir"; then
-			line=${line#*(} && ew_found[pid]=${line%)*} ew_seen[pid]=${20}
+			line=${line#*(} line=${line%)*}
+			ew_found[pid]=${line//$'\n'/?} ew_seen[pid]=${20}
 		else
 			# What is not marked now never will be; only its parent may turn out to be ours.
 			parent[pid]=$2 born[pid]=${20} ew_other[pid]=${20}
