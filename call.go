@@ -286,6 +286,12 @@ func (c *call) endTree(cause Cause) {
 		pid = atoi(sh.readyReport.Fields[0])
 	}
 	left, confirmed := sb.end(ctx, bashscript.Watch(sh.mark, sh.id, pid))
+	for !confirmed && ctx.Err() == nil {
+		// No bash can be started, perhaps because this call has used up the processes: its own group ends without one.
+		_ = sh.proc.Kill(ctx)
+		c.await(ctx.Done(), nil, 50*time.Millisecond)
+		left, confirmed = sb.end(ctx, bashscript.Watch(sh.mark, sh.id, pid))
+	}
 	c.survivors = left
 	if !confirmed {
 		c.notices = append(c.notices, "it was not confirmed in time that all processes of this call ended")

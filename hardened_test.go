@@ -12,12 +12,16 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere"
 	"github.com/elsewhere-sh/elsewhere/backend/all"
+	"github.com/elsewhere-sh/elsewhere/backend/local"
 	"github.com/elsewhere-sh/elsewhere/config"
+	"github.com/elsewhere-sh/elsewhere/driver"
 )
 
 // hardened opens a local sandbox with a home of its own; base holds it.
@@ -319,5 +323,52 @@ func TestAnExpiredSessionLeavesNothing(t *testing.T) {
 		if _, err := os.Lstat(f); err == nil {
 			t.Errorf("%s is still there", filepath.Base(f))
 		}
+	}
+}
+
+// fullSandbox cannot start a bash that ends trees for a while, as where a command has used up the processes.
+type fullSandbox struct {
+	driver.Sandbox
+	failures *atomic.Int32
+}
+
+func (f fullSandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
+	if len(spec.Env) == 0 && f.failures.Add(-1) >= 0 {
+		return nil, syscall.EAGAIN
+	}
+	return f.Sandbox.Bash(ctx, spec)
+}
+
+func TestATimeoutEndsTheTreeWhereNoBashCanBeStartedAtFirst(t *testing.T) {
+	base := t.TempDir()
+	var failures atomic.Int32
+	back := local.Backend()
+	open := back.Open
+	back.Open = func(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
+		sb, err := open(ctx, req)
+		return fullSandbox{sb, &failures}, err
+	}
+	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + base, "TMPDIR=" + base}
+	cfg, err := config.Load(config.Options{Backends: []driver.Backend{back}, Environ: environ, Home: base + "/hermes"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := elsewhere.Open(context.Background(), cfg, &elsewhere.SandboxOptions{Environ: environ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background()) //nolint:errcheck // nothing is kept
+	runIn(t, s, "true", nil)
+	failures.Store(3)
+	r := runIn(t, s, "(setsid sleep 60 & echo $! >"+base+"/pid); sleep 60", &elsewhere.RunOptions{Timeout: 500 * time.Millisecond})
+	if r.Cause != elsewhere.TimedOut || strings.Contains(strings.Join(r.Notices, " "), "not confirmed") {
+		t.Errorf("cause %s, notices %q", r.Cause, r.Notices)
+	}
+	pid, err := os.ReadFile(base + "/pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := runIn(t, s, "kill -0 "+strings.TrimSpace(string(pid))+" 2>/dev/null && grep -v ') Z ' /proc/"+strings.TrimSpace(string(pid))+"/stat", nil); r.ExitCode == 0 {
+		t.Errorf("the child lives on: %s", r.Output)
 	}
 }
