@@ -149,6 +149,7 @@ func (s *Session) readyShell(ctx context.Context) (*shell, error) {
 		bad, err := s.awaitReady(ctx, sh)
 		switch {
 		case err != nil && try < 2 && ctx.Err() == nil:
+			sh.noteReady(false) // before the next one is started
 			sh.drop()
 		case err != nil:
 			sh.drop()
