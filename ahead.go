@@ -39,6 +39,9 @@ func (p *aheadPool) dropStale(s *Session) {
 	p.shells = slices.DeleteFunc(p.shells, func(sh *shell) bool {
 		stale := sh.exitedNow() || sh.from != nil && *sh.from != s.state
 		if stale {
+			if sh.exitedNow() {
+				sh.noteReady(false)
+			}
 			sh.drop()
 		}
 		return stale

@@ -372,3 +372,20 @@ func TestATimeoutEndsTheTreeWhereNoBashCanBeStartedAtFirst(t *testing.T) {
 		t.Errorf("the child lives on: %s", r.Output)
 	}
 }
+
+func TestFlushTellsOfAFailureThatIsOver(t *testing.T) {
+	sb, base := hardened(t, 0)
+	s := openSession(t, sb, "")
+	runIn(t, s, "true", nil)
+	runIn(t, s, "rm -f "+base+"/tmp/elsewhere-*/*; export A=1", nil)
+	time.Sleep(500 * time.Millisecond)
+	if err := s.Flush(context.Background()); err == nil {
+		t.Error("Flush tells of no failure")
+	}
+	if err := s.Flush(context.Background()); err != nil {
+		t.Errorf("it is told twice: %v", err)
+	}
+	if r := runIn(t, s, "true", nil); !strings.Contains(strings.Join(r.Notices, " "), "not saved") {
+		t.Errorf("the next result says %q", r.Notices)
+	}
+}

@@ -151,6 +151,7 @@ func (s *Session) readyShell(ctx context.Context) (*shell, error) {
 		bad, err := s.awaitReady(ctx, sh)
 		switch {
 		case err != nil && try < 2 && ctx.Err() == nil:
+			sh.noteReady(false) // before the next one is started
 			sh.abandon()
 		case err != nil:
 			sh.abandon()

@@ -40,6 +40,7 @@ type Session struct {
 	steady  bool     // the last call changed nothing of it
 	cwd     string
 	file    *sessionFile        // of a named session
+	saveErr error               // the last failure since the last Flush
 	saving  map[*shell]struct{} // shells that reported their end and write their state
 	loading map[string]int      // state files that a bash is about to read
 	old     []string            // superseded state files, oldest first
@@ -119,15 +120,16 @@ func (s *Session) Flush(ctx context.Context) error {
 		for sh = range s.saving {
 			break
 		}
+		var err error
+		if sh == nil {
+			err, s.saveErr = s.saveErr, nil
+		}
 		s.mu.Unlock()
 		if sh == nil {
-			return nil
+			return err
 		}
 		select {
 		case <-sh.settled:
-			if sh.saveErr != nil {
-				return sh.saveErr
-			}
 		case <-ctx.Done():
 			return wrap(errText("the state of an earlier call is still being written"), driver.KindTimeout, "session", s.sb.backend, s.name, "")
 		}
@@ -154,6 +156,9 @@ func (s *Session) awaitSave(sh *shell) {
 		sh.release()
 		s.mu.Lock()
 		delete(s.saving, sh)
+		if sh.saveErr != nil {
+			s.saveErr = sh.saveErr
+		}
 		s.mu.Unlock()
 		close(sh.settled)
 		if sh.saveErr != nil {

@@ -8,7 +8,8 @@
 LC_ALL=C
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 401 )) || IFS= read -r -d '' ew_rest # the NUL behind this text
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404 )) || ew_new=1
-ew_call=() ew_session=() ew_grace=2000 ew_seen=() ew_other=()
+{ exec 9<> <(:); } 2>/dev/null # now: when it is needed there may be no process left to fork
+ew_call=() ew_session=() ew_grace=2000 ew_patience=900 ew_seen=() ew_other=()
 
 # The time in milliseconds.
 ew_now() {
@@ -120,7 +121,6 @@ ew_end() {
 	for ew_id in "${ew_call[@]}"; do
 		ew_ids+="${ew_id% *} " ew_pids+="${ew_id#* } "
 	done
-	{ exec 9<> <(:); } 2>/dev/null
 	ew_now && until=$((ew_time + ew_grace))
 	more=TERM
 	while ew_scan; do
@@ -128,7 +128,7 @@ ew_end() {
 		if (( ew_time >= until )); then
 			[[ $more == TERM ]] || break
 			more=KILL nap=0.02
-			(( until += 900 ))
+			(( until += ew_patience ))
 		fi
 		ew_signal "$more"
 		ew_nap "$nap"
@@ -153,5 +153,5 @@ while read -r ew_verb ew_mark ew_id ew_pid; do
 		;;
 	esac
 done
-(( ${#ew_call[@]} + ${#ew_session[@]} == 0 )) || ew_end
+(( ${#ew_call[@]} + ${#ew_session[@]} == 0 )) || { ew_patience=20000; ew_end; } # nobody waits, and nobody comes after
 exit 0

@@ -50,7 +50,7 @@ func TestAProcessWithANewlineInItsNameIsEnded(t *testing.T) {
 	if left, done := ParseEnd("token", out); !done || len(left) > 0 {
 		t.Errorf("the answer is %q", out)
 	}
-	if !ended(t, cmd) {
+	if !ended(cmd) {
 		t.Error("it lives on")
 	}
 }
@@ -63,7 +63,7 @@ func TestAProcessWhoseFirstThreadHasEndedIsEnded(t *testing.T) {
 	m := NewMark(NewSessionMark())
 	cmd := sleeper(t, m, "FIRST_THREAD_ENDS=1", "exec "+Quote(self))
 	for range 100 {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.pid))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestAProcessWhoseFirstThreadHasEndedIsEnded(t *testing.T) {
 	if left, done := ParseEnd("token", out); !done || len(left) > 0 {
 		t.Errorf("the answer is %q", out)
 	}
-	if !ended(t, cmd) {
+	if !ended(cmd) {
 		t.Error("it lives on")
 	}
 }

@@ -23,8 +23,14 @@ func ender(t *testing.T, requests string) string {
 	return string(out)
 }
 
-// sleeper starts a process that prints its pid when it is up and then does what script says.
-func sleeper(t *testing.T, mark Mark, env, script string) *exec.Cmd {
+// started is a process that was started, and when it is gone.
+type started struct {
+	pid  int
+	gone <-chan struct{}
+}
+
+// sleeper starts a process that says when it is up and then does what script says.
+func sleeper(t *testing.T, mark Mark, env, script string) started {
 	t.Helper()
 	cmd := exec.Command("bash", "-c", fmt.Sprintf("ulimit -S -x %d; %s", mark, script))
 	cmd.Env = append(os.Environ(), env)
@@ -35,19 +41,22 @@ func sleeper(t *testing.T, mark Mark, env, script string) *exec.Cmd {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	if _, err := out.Read(make([]byte, 16)); err != nil {
-		t.Fatal(err)
+	_, readErr := out.Read(make([]byte, 16))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = cmd.Process.Wait()
+	}()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-done; _ = out.Close() })
+	if readErr != nil {
+		t.Fatal(readErr)
 	}
-	return cmd
+	return started{cmd.Process.Pid, done}
 }
 
-func ended(t *testing.T, cmd *exec.Cmd) bool {
-	t.Helper()
-	done := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(done) }()
+func ended(p started) bool {
 	select {
-	case <-done:
+	case <-p.gone:
 		return true
 	case <-time.After(300 * time.Millisecond):
 		return false
@@ -70,10 +79,10 @@ func TestOnlyProcessesOfTheWatchedCallAreEnded(t *testing.T) {
 	if left, done := ParseEnd(token, answer); !done || len(left) > 0 {
 		t.Errorf("answer %q", answer)
 	}
-	if !ended(t, byLimit) || !ended(t, byEnv) || !ended(t, stubborn) {
+	if !ended(byLimit) || !ended(byEnv) || !ended(stubborn) {
 		t.Error("a process of the call lives")
 	}
-	if ended(t, bystander) {
+	if ended(bystander) {
 		t.Error("a process of another call of the session was ended")
 	}
 }
@@ -86,10 +95,10 @@ func TestAWatchedSessionEndsWithItsWatcher(t *testing.T) {
 	one := sleeper(t, NewMark(session), "X=1", "echo up; exec sleep 1000")
 	two := sleeper(t, NewMark(kept), "X=1", "echo up; exec sleep 1000")
 	ender(t, WatchSession(session, NewID())+WatchSession(kept, NewID())+UnwatchSession(kept))
-	if !ended(t, one) {
+	if !ended(one) {
 		t.Error("a process of the watched session lives")
 	}
-	if ended(t, two) {
+	if ended(two) {
 		t.Error("a process of a session that is no longer watched was ended")
 	}
 }
