@@ -128,7 +128,9 @@ func (c *call) reported(ctx context.Context) {
 		c.await(sh.errEnd, sh.eof, tailWait)
 	}
 	provisional := sh.endReport.Kind == 'P'
-	if c.code = sh.endReport.Code(); c.code < 0 || provisional {
+	code, certain := sh.endReport.Code()
+	c.code = code
+	if !certain || provisional {
 		// It is dying of a signal, or the command's own EXIT trap runs: the process's own end tells.
 		if provisional {
 			c.awaitTrap(ctx)
@@ -140,6 +142,9 @@ func (c *call) reported(ctx context.Context) {
 		}
 		c.duration = time.Since(c.started)
 		c.takeStatus()
+		if c.cause == Exited && !provisional && code >= 0 {
+			c.code = code // bash before 5.1 ends with its trap's code where exec failed
+		}
 		c.await(sh.eof, nil, tailWait)
 	} else {
 		c.cause = Exited

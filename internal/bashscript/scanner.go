@@ -15,13 +15,15 @@ type Report struct {
 // fields tells how many fields follow each kind of report; a letter that is not here is no report.
 var fields = map[byte]int{'R': 4, 'B': 2, 'E': 3, 'P': 3, 'S': 0, 'U': 0, 'F': 0, 'b': 0, 'e': 0}
 
-// Code is the exit code in an E or P report.
-func (r Report) Code() int {
-	n, err := strconv.Atoi(r.Fields[0])
+// Code is the exit code in an E or P report. It is not certain where the shell dies of a signal, or where its streams are not
+// what they were: then the process's own end says whether it was a signal.
+func (r Report) Code() (code int, certain bool) {
+	text, uncertain := strings.CutPrefix(r.Fields[0], "?")
+	code, err := strconv.Atoi(text)
 	if err != nil {
-		return -1
+		return -1, false
 	}
-	return n
+	return code, !uncertain
 }
 
 // maxReport bounds a report's length: a path of 4,096 bytes, all of them encoded, and the rest.

@@ -28,7 +28,7 @@ func TestReportsAreTakenOutHoweverTheStreamIsCut(t *testing.T) {
 		if want := "noise" + "a\x00b" + token[:20] + "x" + "tail"; data != want {
 			t.Fatalf("in pieces of %d: data %q, want %q", n, data, want)
 		}
-		if len(reports) != 3 || reports[1].Kind != 'E' || reports[1].Code() != 7 || reports[1].Fields[1] != "/a;b\nc%d" || reports[2].Kind != 'S' {
+		if len(reports) != 3 || reports[1].Kind != 'E' || !codeIs(reports[1], 7) || reports[1].Fields[1] != "/a;b\nc%d" || reports[2].Kind != 'S' {
 			t.Fatalf("in pieces of %d: reports %q", n, reports)
 		}
 	}
@@ -133,5 +133,18 @@ func BenchmarkRun(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Run(r)
+	}
+}
+
+func codeIs(r Report, want int) bool {
+	code, certain := r.Code()
+	return code == want && certain
+}
+
+func TestACodeThatIsNotCertainSaysSo(t *testing.T) {
+	for text, want := range map[string]int{"?127": 127, "?": -1, "": -1, "x": -1} {
+		if code, certain := (Report{Kind: 'E', Fields: []string{text}}).Code(); code != want || certain {
+			t.Errorf("%q: %d, certain %v", text, code, certain)
+		}
 	}
 }
