@@ -140,7 +140,10 @@ func TestAValueThatLooksLikeAFunctionIsNeverRun(t *testing.T) {
 // bashes are the versions of bash on this machine.
 func bashes(t *testing.T) []string {
 	t.Helper()
-	older, _ := filepath.Glob("/opt/elsewhere-bash/bash-*")
+	var older []string
+	if dir := os.Getenv("ELSEWHERE_BASHES"); dir != "" { // a directory of bash-VERSION files
+		older, _ = filepath.Glob(filepath.Join(dir, "bash-*"))
+	}
 	return append(older, "/bin/bash")
 }
 

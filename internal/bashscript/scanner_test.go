@@ -118,7 +118,7 @@ func BenchmarkFeed(b *testing.B) {
 	}
 	b.Run("the reports of a call", func(b *testing.B) {
 		token := NewToken()
-		stream := []byte(token + "R123;456;5.2.15(1)-release;;" + token + "B/work/project;;" + "hello\n" + token + "E0;/work/project;;" + token + "U")
+		stream := []byte(token + "R123;456;5.2.15(1)-release;;" + token + "B/src/project;;" + "hello\n" + token + "E0;/src/project;;" + token + "U")
 		b.ReportAllocs()
 		for b.Loop() {
 			s := NewScanner(token)
@@ -129,7 +129,7 @@ func BenchmarkFeed(b *testing.B) {
 
 func BenchmarkRun(b *testing.B) {
 	s := NewScripts(nil)
-	r := Run{Cwd: "/work/project", Command: "go build ./... && go test ./...", Env: []string{"A", "1", "B", "it's"}}
+	r := Run{Cwd: "/src/project", Command: "go build ./... && go test ./...", Env: []string{"A", "1", "B", "it's"}}
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Run(r)
