@@ -143,7 +143,7 @@ func (w *pausingWriter) Write(p []byte) (int, error) {
 
 func TestAWriterThatPausesLosesNoOutputWhenTheShellHasEnded(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes seconds")
+		t.Skip("short: it takes seconds")
 	}
 	sb, _ := hardened(t, 0)
 	s := openSession(t, sb, "")
