@@ -142,19 +142,33 @@ type captured struct {
 	why      string
 }
 
-func (s *Session) captureOnce(ctx context.Context, from stateRef, files []loginFile, limit time.Duration) (captured, error) {
-	sh, err := s.sb.startShell(ctx, s)
-	if err != nil {
-		return captured{}, s.sb.wrap(err, "start a bash")
-	}
-	s.mu.Lock()
-	_ = s.loadShell(sh, from)
-	s.mu.Unlock()
-	rctx, cancel := context.WithTimeout(ctx, startWait)
+// shellToCapture starts a shell that has loaded from; one that ends before it is ready is tried again.
+func (s *Session) shellToCapture(ctx context.Context, from stateRef) (*shell, error) {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
-	if _, err := s.awaitReady(rctx, sh); err != nil {
+	for try := 0; ; try++ {
+		sh, err := s.sb.startShell(ctx, s)
+		if err != nil {
+			return nil, s.sb.wrap(err, "start a bash")
+		}
+		s.mu.Lock()
+		_ = s.loadShell(sh, from) // an error shows as a bash that is never ready
+		s.mu.Unlock()
+		if _, err = s.awaitReady(ctx, sh); err == nil {
+			return sh, nil
+		}
+		sh.noteReady(false)
 		sh.abandon()
-		return captured{}, s.sb.notReady(err)
+		if try == 2 || ctx.Err() != nil {
+			return nil, s.sb.notReady(err)
+		}
+	}
+}
+
+func (s *Session) captureOnce(ctx context.Context, from stateRef, files []loginFile, limit time.Duration) (captured, error) {
+	sh, err := s.shellToCapture(ctx, from)
+	if err != nil {
+		return captured{}, err
 	}
 	c := newCall(s, s.captureText(sh, files), &RunOptions{Timeout: limit, MaxOutput: 1 << 16})
 	defer c.close()

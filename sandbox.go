@@ -40,14 +40,14 @@ type Sandbox struct {
 	spillDir  string
 	auditLog  *audit.Log // nil where none is kept
 
-	bootState atomic.Int32
-	sane      atomic.Bool // a bash has answered as one should
+	sane atomic.Bool // a bash has answered as one should
 
 	goroutines sync.WaitGroup
 
 	mu       sync.Mutex
 	notices  []string
 	drop     []string // state files for the next bash to truncate
+	boot     bootText
 	sessions map[*Session]struct{}
 	closed   bool
 }
@@ -288,9 +288,10 @@ func (sb *Sandbox) Close(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	sb.watch.close(ctx)
-	if sb.bootState.Load() != bootNone {
-		sb.removeState(sb.bootFile())
-	}
+	sb.mu.Lock()
+	boots := sb.boot.all
+	sb.mu.Unlock()
+	sb.removeState(boots...)
 	dctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), driverClose)
 	defer cancel()
 	errs = append(errs, sb.wrapClose(sb.drv.Close(dctx)), sb.releaseLease(), sb.auditLog.Close())

@@ -26,7 +26,7 @@ type shell struct {
 
 	wmu sync.Mutex // messages to stdin
 
-	fromFile bool            // it finds its boot text in a file
+	bootFile string          // where it finds its boot text; "" for its stdin
 	from     *stateRef       // what it was told to load; nil before
 	loading  bashscript.Load // the message that told it
 	ready    chan struct{}   // closed when R came
@@ -67,8 +67,8 @@ func (sb *Sandbox) startShell(ctx context.Context, session *Session) (*shell, er
 	if err := sb.watch.add(ctx, sh.mark, sh.id, 0); err != nil {
 		return nil, err
 	}
-	args, fromFile := sb.bootArgs()
-	sh.fromFile = fromFile
+	args, file := sb.bootArgs()
+	sh.bootFile = file
 	proc, err := sb.drv.Bash(ctx, driver.BashSpec{
 		ID:   sh.id,
 		Args: args,
@@ -82,42 +82,64 @@ func (sb *Sandbox) startShell(ctx context.Context, session *Session) (*shell, er
 	sb.goroutines.Go(sh.readStreams)
 	sb.goroutines.Go(sh.awaitExit)
 	session.own(sh)
-	if !fromFile {
+	if file == "" {
 		// An error shows as a bash that is never ready, with more to say.
 		_ = sh.write(sb.scripts.Boot())
 	}
 	return sh, nil
 }
 
-// bootArgs are the arguments of the next bash: it finds the boot text in a file once an earlier one has written it there.
-func (sb *Sandbox) bootArgs() (args []string, fromFile bool) {
-	if sb.bootState.Load() == bootWritten {
-		if args, ok := sb.scripts.FileArgs(sb.bootFile()); ok {
-			return args, true
+// bootArgs are the arguments of the next bash: it finds the boot text in a file ("" for none) once an earlier one has written
+// it there.
+func (sb *Sandbox) bootArgs() (args []string, file string) {
+	sb.mu.Lock()
+	file = sb.boot.file
+	sb.mu.Unlock()
+	if file != "" {
+		if args, ok := sb.scripts.FileArgs(file); ok {
+			return args, file
 		}
 	}
-	return sb.scripts.Args(), false
+	return sb.scripts.Args(), ""
 }
 
-// The states of the file with the boot text. Only a sandbox that starts shells ahead has one: a single call gains nothing.
-const (
-	bootNone int32 = iota
-	bootBeing
-	bootWritten
-)
+// bootText is the file with the boot text. Only a sandbox that starts shells ahead has one: a single call gains nothing. A file
+// is never written again: a bash that was started a moment ago may not have read it yet.
+type bootText struct {
+	file    string   // "" while there is none
+	writing bool     // a bash has been told to write one
+	all     []string // to remove
+}
 
-func (sb *Sandbox) bootFile() string { return sb.slotPath(true, "boot-"+sb.owner) }
+// newBootFile is where a bash with this id is to write the boot text, or "" where it need not.
+func (sb *Sandbox) newBootFile(id string) string {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.ahead == 0 || sb.boot.writing || sb.boot.file != "" {
+		return ""
+	}
+	file := sb.slotPath(true, "boot-"+id)
+	sb.boot.writing = true
+	sb.boot.all = append(sb.boot.all, file)
+	return file
+}
 
 // noteReady learns from a shell that is ready, or has ended before, whether the boot text's file can be used.
 func (sh *shell) noteReady(ready bool) {
+	sb := sh.sb
 	if ready {
-		sh.sb.sane.Store(true)
+		sb.sane.Store(true)
 	}
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
 	switch {
-	case sh.loading.Boot != "" && ready && sh.readyReport.Fields[2] == "":
-		sh.sb.bootState.Store(bootWritten)
-	case sh.loading.Boot != "", sh.fromFile && !ready:
-		sh.sb.bootState.Store(bootNone)
+	case sh.loading.Boot != "":
+		sb.boot.writing = false
+		if ready && sh.readyReport.Fields[2] == "" {
+			sb.boot.file = sh.loading.Boot
+		}
+	case !ready && sh.bootFile != "" && sh.bootFile == sb.boot.file:
+		sb.boot.file = ""
 	}
 }
 
@@ -137,8 +159,8 @@ func (sh *shell) load(from *stateRef, drop []string) error {
 		Record: fmt.Sprintf("%s %s %d", sh.sb.owner, sh.id, uint64(sh.mark)),
 		Drop:   drop, Linger: sh.sb.info.Linger,
 	}
-	if !sh.fromFile && sh.sb.ahead > 0 && sh.sb.bootState.CompareAndSwap(bootNone, bootBeing) {
-		sh.loading.Boot = sh.sb.bootFile()
+	if sh.bootFile == "" {
+		sh.loading.Boot = sh.sb.newBootFile(sh.id)
 	}
 	return sh.write(sh.sb.scripts.Load(sh.loading))
 }
