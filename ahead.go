@@ -14,7 +14,6 @@ type aheadPool struct {
 	shells   []*shell // the loaded one first
 	starting int
 	timer    *time.Timer
-	closed   bool
 }
 
 // take returns a shell for a call on state: the one that has loaded it, else one that has loaded nothing, else nil.
@@ -49,7 +48,6 @@ func (p *aheadPool) dropStale(s *Session) {
 }
 
 func (p *aheadPool) dropAll() {
-	p.closed = true
 	if p.timer != nil {
 		p.timer.Stop()
 	}
@@ -64,7 +62,7 @@ func (p *aheadPool) dropAll() {
 func (s *Session) refill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ahead.closed || s.closed {
+	if s.closed {
 		return
 	}
 	s.ahead.dropStale(s)
@@ -126,7 +124,7 @@ func (s *Session) startAhead() {
 		s.sb.log.Debug("no shell was started ahead", "error", err)
 		return
 	}
-	if s.ahead.closed {
+	if s.closed {
 		sh.drop()
 		return
 	}

@@ -286,16 +286,12 @@ func (c *call) endTree(cause Cause) {
 	deadline := time.Now().Add(sb.grace + 900*time.Millisecond)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	pid := 0
-	if sh.readyReport.Fields != nil {
-		pid = atoi(sh.readyReport.Fields[0])
-	}
-	left, confirmed := sb.end(ctx, bashscript.Watch(sh.mark, sh.id, pid))
+	left, confirmed := sb.end(ctx, bashscript.Watch(sh.mark, sh.id, sh.pid()))
 	for !confirmed && ctx.Err() == nil {
 		// No bash can be started, perhaps because this call has used up the processes: its own group ends without one.
 		_ = sh.proc.Kill(ctx)
 		c.await(ctx.Done(), nil, 50*time.Millisecond)
-		left, confirmed = sb.end(ctx, bashscript.Watch(sh.mark, sh.id, pid))
+		left, confirmed = sb.end(ctx, bashscript.Watch(sh.mark, sh.id, sh.pid()))
 	}
 	c.survivors = left
 	if !confirmed {
@@ -315,17 +311,6 @@ func (c *call) endTree(cause Cause) {
 		sh.release()
 		c.s.sb.removeState(sh.slot)
 	}
-}
-
-func atoi(s string) int {
-	n := 0
-	for _, r := range s {
-		if r < '0' || r > '9' {
-			return 0
-		}
-		n = n*10 + int(r-'0')
-	}
-	return n
 }
 
 // neverStarted tells for certain that the bash ended by itself before it began the command.

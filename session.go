@@ -151,19 +151,19 @@ func (s *Session) awaitSave(sh *shell) {
 			sh.awaitRest(ctx)
 		case <-ctx.Done():
 		}
-		sh.saveErr = s.finishSave(sh)
+		err := s.finishSave(sh)
 		// Before anybody who waited for the state goes on: Close lets the watchdog end what is not released.
 		sh.release()
 		s.mu.Lock()
 		delete(s.saving, sh)
-		if sh.saveErr != nil {
-			s.saveErr = sh.saveErr
+		if err != nil {
+			s.saveErr = err
 		}
 		s.mu.Unlock()
 		close(sh.settled)
-		if sh.saveErr != nil {
-			s.sb.log.Warn("a session's state was not saved", "session", s.name, "error", sh.saveErr)
-			s.note("the state of an earlier call was not saved: " + sh.saveErr.Error())
+		if err != nil {
+			s.sb.log.Warn("a session's state was not saved", "session", s.name, "error", err)
+			s.note("the state of an earlier call was not saved: " + err.Error())
 		}
 		s.refill()
 	})

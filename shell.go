@@ -3,6 +3,7 @@ package elsewhere
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -39,7 +40,6 @@ type shell struct {
 	// Written before the channel of the same event is closed.
 	readyReport, beginReport, endReport bashscript.Report
 	savedKind                           byte
-	saveErr                             error // of its state, before settled is closed
 	status                              driver.ExitStatus
 	statusErr                           error
 
@@ -202,12 +202,24 @@ func (sh *shell) release() {
 	}
 }
 
+// pid is the bash's process id as it reported it, 0 before it is ready.
+func (sh *shell) pid() int {
+	if sh.readyReport.Fields == nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(sh.readyReport.Fields[0])
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
 // noteGroup tells the watchdog the bash's process group, beside the marks.
 func (sh *shell) noteGroup() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if !sh.released {
-		_ = sh.sb.watch.add(context.Background(), sh.mark, sh.id, atoi(sh.readyReport.Fields[0]))
+		_ = sh.sb.watch.add(context.Background(), sh.mark, sh.id, sh.pid())
 	}
 }
 
