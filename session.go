@@ -158,12 +158,12 @@ func (s *Session) awaitSave(sh *shell) {
 		delete(s.saving, sh)
 		if err != nil {
 			s.saveErr = err
+			s.notices = append(s.notices, "the state of an earlier call was not saved: "+err.Error())
 		}
 		s.mu.Unlock()
 		close(sh.settled)
 		if err != nil {
 			s.sb.log.Warn("a session's state was not saved", "session", s.name, "error", err)
-			s.note("the state of an earlier call was not saved: " + err.Error())
 		}
 		s.refill()
 	})

@@ -62,21 +62,3 @@ type Downloader interface {
 type Snapshotter interface {
 	Snapshot(ctx context.Context) (id string, err error)
 }
-
-// Lister lists the sandboxes of an identity, and Reaper removes those whose owner is dead.
-type Lister interface {
-	List(ctx context.Context, req OpenRequest) ([]SandboxInfo, error)
-}
-
-// Reaper removes sandboxes that were made not to persist and whose owner is dead.
-type Reaper interface {
-	Reap(ctx context.Context, req OpenRequest) (removed []string, err error)
-}
-
-// SandboxInfo is one row of a listing.
-type SandboxInfo struct {
-	Task      string `json:"task"`
-	SandboxID string `json:"sandbox_id"`
-	State     string `json:"state"`
-	Owner     string `json:"owner,omitempty"`
-}

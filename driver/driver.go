@@ -39,6 +39,10 @@ type Backend struct {
 	// missing and what to do. A nil Available means that Open alone can tell.
 	Available func(ctx context.Context, req OpenRequest) error
 
+	// Keeper gives access to the sandboxes of req.Identity that are kept, whatever req.Task says. It is nil where a backend
+	// keeps none (local, ssh).
+	Keeper func(ctx context.Context, req OpenRequest) (Keeper, error)
+
 	// Type is a nil value of the type that Open returns: its optional abilities can be seen without opening one.
 	Type Sandbox
 
@@ -166,6 +170,15 @@ type Info struct {
 	// Linger says that the engine closes an exec's streams with its first process, so that a bash with background
 	// children of its own has to stay.
 	Linger bool
+
+	// KeepsChildren says that a child which a finished call left in the background belongs to the sandbox and outlives the
+	// session and this process; false says that a throw-away session's end is its end.
+	KeepsChildren bool
+
+	// CallEnv holds variables that every call has and that never go into state: forwarded ones and secrets. They travel
+	// in the call's message to its bash, never in an argument, in the environment of a waiting bash or in the engine's
+	// settings. A variable given for one call beats them.
+	CallEnv map[string]string
 
 	// Watchdog says that the stdin of a bash here is closed when this process dies, so that a bash of ours can wait for
 	// that and end what the process left.

@@ -233,13 +233,16 @@ func TestABashThatIsNotThereIsUnavailable(t *testing.T) {
 	}
 	box := openBox(t, request(t))
 	box.(*sandbox).bash = filepath.Join(none, "gone")
+	const tries = 20 // the runtime and other sandboxes may open one or two for themselves meanwhile
 	before, _ := os.ReadDir("/proc/self/fd")
-	_, err = box.Bash(t.Context(), driver.BashSpec{})
-	if err == nil || Backend().Classify(err) != driver.KindUnavailable {
-		t.Errorf("got %v", err)
+	for range tries {
+		_, err = box.Bash(t.Context(), driver.BashSpec{})
+		if err == nil || Backend().Classify(err) != driver.KindUnavailable {
+			t.Fatalf("got %v", err)
+		}
 	}
-	if after, _ := os.ReadDir("/proc/self/fd"); len(after) > len(before) {
-		t.Errorf("%d descriptors before a failed start, %d after", len(before), len(after))
+	if after, _ := os.ReadDir("/proc/self/fd"); len(after) >= len(before)+tries {
+		t.Errorf("%d descriptors before %d failed starts, %d after", len(before), tries, len(after))
 	}
 }
 

@@ -44,6 +44,9 @@ func stateFileGroup() group {
 			s.flush()
 			t.eventually("old state files are removed or emptied", time.Second, func() bool {
 				n, _ := strconv.Atoi(strings.TrimSpace(b.observe(stateFileCount(b))))
+				if n == 0 || n > 8 {
+					t.Logf("%d state files hold something: %s", n, b.observe(stateFileList(b)))
+				}
 				return n > 0 && n <= 8
 			})
 			s.want(`echo $A`, "39\n")
@@ -192,6 +195,12 @@ func stateFileGroup() group {
 func stateFileCount(b *box) string {
 	info := b.sb.Info()
 	return fmt.Sprintf(`n=0; for d in %s %s; do [ ! -d "$d" ] || n=$((n + $(find "$d" -type f -size +0 | wc -l))); done; echo $n`, quote(info.PrivateDir), quote(info.StateDir))
+}
+
+// stateFileList is a script that shows them: name, size, age and first line.
+func stateFileList(b *box) string {
+	info := b.sb.Info()
+	return fmt.Sprintf(`for f in %s/* %s/*; do [ ! -s "$f" ] || { stat -c '%%n %%s %%y' "$f"; head -c 120 "$f" | head -n 1; }; done`, quote(info.PrivateDir), quote(info.StateDir))
 }
 
 // manyExports is bash text that exports BASE_0 to BASE_n-1.

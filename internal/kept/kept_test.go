@@ -1,0 +1,105 @@
+package kept
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+)
+
+func TestEveryTaskIdentityAndProfileHasANameOfItsOwn(t *testing.T) {
+	ids := []driver.Identity{{ID: "a", Profile: "default"}, {ID: "b", Profile: "default"}, {ID: "a", Profile: "work"}, {ID: "a\x00default", Profile: ""}}
+	seen := map[string]bool{}
+	for _, id := range ids {
+		for _, task := range []string{"default", "Default", "a/b", "a-b", "", "\n"} {
+			for _, key := range []string{"", "team"} {
+				name := Name(id, key, task)
+				if key == "" && seen[name] {
+					t.Errorf("%+v %q: %s is another's name", id, task, name)
+				}
+				seen[name] = true
+				if Name(id, key, task) != name {
+					t.Errorf("%q has two names", task)
+				}
+			}
+		}
+	}
+	if Name(ids[0], "team", "x") != Name(ids[1], "team", "x") {
+		t.Error("a shared key does not give one name")
+	}
+}
+
+func TestWhatBecomesOfASandboxWithOtherSettings(t *testing.T) {
+	have := Settings{"docker_image": "a", "docker_network": "true"}
+	image := Settings{"docker_image": "b", "docker_network": "true"}
+	network := Settings{"docker_image": "a", "docker_network": "false"}
+	both := Settings{"docker_image": "b", "docker_network": "false"}
+	for _, c := range []struct {
+		name              string
+		want              Settings
+		persistent, inUse bool
+		action            Action
+		diff              []string
+	}{
+		{"the same", have, true, true, Reuse, nil},
+		{"another image, not kept", image, false, false, Replace, []string{"docker_image"}},
+		{"another image, not kept, in use", image, false, true, Refuse, []string{"docker_image"}},
+		{"another image, kept", image, true, false, Refuse, []string{"docker_image"}},
+		{"no network any more, kept", network, true, false, Replace, []string{"docker_network"}},
+		{"no network any more, kept, in use", network, true, true, Refuse, []string{"docker_network"}},
+		{"both, kept", both, true, false, Refuse, []string{"docker_image", "docker_network"}},
+	} {
+		action, diff := Decide(Found{Settings: Parse(have.String()), Persistent: c.persistent, InUse: c.inUse}, c.want)
+		if action != c.action || !slices.Equal(diff, c.diff) {
+			t.Errorf("%s: %v %v, want %v %v", c.name, action, diff, c.action, c.diff)
+		}
+	}
+	if Parse("{").Fingerprint() == have.Fingerprint() || len(Parse("nonsense")) != 0 {
+		t.Error("broken settings match")
+	}
+	if keys := (Settings{"a": "1"}).Diff(Settings{"b": "1"}); !slices.Equal(keys, []string{"a", "b"}) {
+		t.Errorf("keys that only one side has: %v", keys)
+	}
+}
+
+func TestASandboxIsInUseWhileSomebodyHoldsIt(t *testing.T) {
+	home := t.TempDir()
+	open := func() *Lock {
+		l, err := Open(home, "box", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	a, b := open(), open()
+	inUse := func(l *Lock) bool {
+		done, err := l.Make(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer done()
+		used, err := l.InUse()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return used
+	}
+	if inUse(b) {
+		t.Error("in use before anybody uses it")
+	}
+	if err := a.Use(); err != nil {
+		t.Fatal(err)
+	}
+	if !inUse(b) {
+		t.Error("not in use while a process uses it")
+	}
+	if err := b.Use(); err != nil {
+		t.Errorf("a second user: %v", err)
+	}
+	_ = a.Close()
+	_ = b.Close()
+	if c := open(); inUse(c) {
+		t.Error("in use after both are gone")
+	}
+}

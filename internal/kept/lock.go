@@ -1,0 +1,96 @@
+package kept
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// lockPoll is how often a lock is tried that another process holds.
+const lockPoll = 10 * time.Millisecond
+
+// Lock guards one sandbox among the processes of this machine. It must be closed; Close gives up whatever is held.
+type Lock struct {
+	make, use *flock.Flock
+}
+
+// Open opens the lock of the sandbox with this name. Home is HERMES_HOME; where it is "" or cannot be written to, the files are
+// in the user's temp directory. With shared they are there in any case, since the users of a shared sandbox have homes of
+// their own.
+func Open(home, name string, shared bool) (*Lock, error) {
+	var errs []error
+	for _, dir := range places(home, shared) {
+		err := os.MkdirAll(dir, 0o700)
+		if err == nil {
+			var probe *flock.Flock
+			if probe, err = open(filepath.Join(dir, name+".use")); err == nil {
+				l := &Lock{use: probe}
+				if l.make, err = open(filepath.Join(dir, name+".make")); err == nil {
+					return l, nil
+				}
+				_ = probe.Close()
+			}
+		}
+		errs = append(errs, err)
+	}
+	return nil, fmt.Errorf("no place for the lock of the sandbox: %w", errors.Join(errs...))
+}
+
+// open makes the file, so that a lock that cannot be had is told from one that another holds.
+func open(file string) (*flock.Flock, error) {
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return flock.New(file, flock.SetPermissions(0o600)), f.Close()
+}
+
+func places(home string, shared bool) []string {
+	temp := filepath.Join(os.TempDir(), "elsewhere-sandboxes-"+strconv.Itoa(os.Getuid()))
+	if home == "" || shared {
+		return []string{temp}
+	}
+	return []string{filepath.Join(home, "elsewhere", "sandboxes"), temp}
+}
+
+// Make takes the right to make, replace or remove the sandbox; it waits for another process that does until ctx is done. The
+// function that it returns gives it back.
+func (l *Lock) Make(ctx context.Context) (done func(), err error) {
+	if _, err := l.make.TryLockContext(ctx, lockPoll); err != nil {
+		return nil, fmt.Errorf("another process has been making or removing this sandbox for too long (%s): %w", l.make.Path(), err)
+	}
+	return func() { _ = l.make.Unlock() }, nil
+}
+
+// Use says, until the lock is closed, that this process uses the sandbox. Call it with the right to make.
+func (l *Lock) Use() error {
+	ok, err := l.use.TryRLock()
+	if err == nil && !ok {
+		err = fmt.Errorf("%s is locked: %w", l.use.Path(), fs.ErrPermission)
+	}
+	return err
+}
+
+// InUse tells whether another process uses the sandbox, or this one by another Lock. Call it with the right to make and before
+// Use.
+func (l *Lock) InUse() (bool, error) {
+	other := flock.New(l.use.Path(), flock.SetPermissions(0o600))
+	defer other.Close()
+	free, err := other.TryLock()
+	return !free, err
+}
+
+// Close gives up whatever is held. A nil Lock, and a second Close, do nothing.
+func (l *Lock) Close() error {
+	if l == nil {
+		return nil
+	}
+	return errors.Join(l.use.Close(), l.make.Close())
+}
