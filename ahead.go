@@ -17,10 +17,10 @@ type aheadPool struct {
 }
 
 // take returns a shell for a call on state: the one that has loaded it, else one that has loaded nothing, else nil.
-func (p *aheadPool) take(state stateRef) *shell {
+func (p *aheadPool) take(s *Session, state stateRef) *shell {
 	for _, loaded := range []bool{true, false} {
 		for i, sh := range p.shells {
-			if (sh.from != nil) != loaded || sh.exitedNow() {
+			if (sh.from != nil) != loaded || sh.exitedNow() || sh.at != s.sb.at() {
 				continue
 			}
 			if loaded && *sh.from != state {
@@ -36,7 +36,7 @@ func (p *aheadPool) take(state stateRef) *shell {
 // dropStale drops what loaded another state than the session's, and what has ended.
 func (p *aheadPool) dropStale(s *Session) {
 	p.shells = slices.DeleteFunc(p.shells, func(sh *shell) bool {
-		stale := sh.exitedNow() || sh.from != nil && *sh.from != s.state
+		stale := sh.exitedNow() || sh.at != s.sb.at() || sh.from != nil && *sh.from != s.state
 		if stale {
 			if sh.exitedNow() {
 				sh.noteReady(false)
@@ -95,7 +95,7 @@ func (s *Session) loadAhead() {
 // loadShell tells sh to load state and keeps the file until it has. s.mu is held.
 func (s *Session) loadShell(sh *shell, state stateRef) error {
 	s.loading[state.path]++
-	err := sh.load(&state, s.sb.dropped())
+	err := sh.load(&state, sh.at.dropped())
 	s.sb.goroutines.Go(func() {
 		select {
 		case <-sh.ready:
@@ -116,7 +116,7 @@ func (s *Session) loadShell(sh *shell, state stateRef) error {
 func (s *Session) startAhead() {
 	ctx, cancel := context.WithTimeout(context.Background(), startWait)
 	defer cancel()
-	sh, err := s.sb.startShell(ctx, s)
+	sh, err := s.sb.at().startShell(ctx, s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ahead.starting--

@@ -204,8 +204,17 @@ func (c *call) unreported(ctx context.Context) {
 		return
 	}
 	c.takeStatus()
+	c.askWhetherLost(ctx)
 	c.sh.release()
 	c.s.sb.removeState(c.sh.slot)
+}
+
+// askWhetherLost asks the engine about a shell that ended without a word: its sandbox may have gone with it, whatever its
+// status says.
+func (c *call) askWhetherLost(ctx context.Context) {
+	if err := c.sh.at.alive(ctx); c.s.sb.isLost(err) {
+		c.cause, c.code, c.signal, c.lost = Lost, -1, "", err
+	}
 }
 
 // readRest reads what the shell had written before it ended, for as long as the caller's writer takes, but within the call's
@@ -283,15 +292,16 @@ func (c *call) noteEnd() {
 // endTree ends the whole tree of this call and nothing else, and returns within the grace and one second.
 func (c *call) endTree(cause Cause) {
 	sh, sb := c.sh, c.s.sb
+	p := sh.at
 	deadline := time.Now().Add(sb.grace + 900*time.Millisecond)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	left, confirmed := sb.end(ctx, bashscript.Watch(sh.mark, sh.id, sh.pid()))
+	left, confirmed := p.end(ctx, bashscript.Watch(sh.mark, sh.id, sh.pid()))
 	for !confirmed && ctx.Err() == nil {
 		// No bash can be started, perhaps because this call has used up the processes: its own group ends without one.
 		_ = sh.proc.Kill(ctx)
 		c.await(ctx.Done(), nil, 50*time.Millisecond)
-		left, confirmed = sb.end(ctx, bashscript.Watch(sh.mark, sh.id, sh.pid()))
+		left, confirmed = p.end(ctx, bashscript.Watch(sh.mark, sh.id, sh.pid()))
 	}
 	c.survivors = left
 	if !confirmed {
@@ -319,7 +329,7 @@ func (c *call) neverStarted() bool {
 	case <-c.sh.begun:
 		return false
 	default:
-		return c.allRead && c.sh.statusErr == nil
+		return c.allRead && c.sh.statusErr == nil && c.lost == nil
 	}
 }
 
@@ -328,10 +338,11 @@ func (c *call) result() (*Result, error) {
 	c.stopOutput()
 	s, sb := c.s, c.s.sb
 	r := &Result{
-		CallID: c.sh.id, Backend: sb.backend, Task: sb.task, Session: s.name, Where: sb.Where(),
+		CallID: c.sh.id, Backend: sb.backend, Task: sb.task, Session: s.name, Where: c.sh.at.where(),
 		Split: c.opts.Split, ExitCode: c.code, Cause: c.cause, Signal: c.signal, Cwd: c.cwdAfter,
 		StateSaved: c.stateSave, Survivors: c.survivors, Duration: c.duration,
 	}
+	r.Recreated = s.arrive(c.sh.at)
 	if c.cause == Exited || c.cause == Signaled {
 		r.ExitMeaning = exitmeaning.Meaning(c.command, c.code)
 	}

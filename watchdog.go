@@ -15,7 +15,7 @@ import (
 // process holds. It needs nothing but bash and knows every call before its bash starts. One that died or does not read is
 // replaced. A nil watchdog does nothing.
 type watchdog struct {
-	sb *Sandbox
+	p *place
 
 	mu       sync.Mutex
 	proc     driver.Process
@@ -27,8 +27,8 @@ type watchdog struct {
 // watchdogWait bounds a write to the watchdog, which reads at once unless it is dead or stopped.
 const watchdogWait = 2 * time.Second
 
-func newWatchdog(sb *Sandbox) *watchdog {
-	return &watchdog{sb: sb, calls: map[bashscript.Mark]string{}, sessions: map[uint32]string{}}
+func newWatchdog(p *place) *watchdog {
+	return &watchdog{p: p, calls: map[bashscript.Mark]string{}, sessions: map[uint32]string{}}
 }
 
 // add makes it watch a call, starting it where it does not run yet.
@@ -73,7 +73,7 @@ func (w *watchdog) send(ctx context.Context, request string, note func()) error 
 		if w.write(request) == nil {
 			return nil
 		}
-		w.sb.log.Warn("the watchdog does not answer; another one is started")
+		w.p.sb.log.Warn("the watchdog does not answer; another one is started")
 		_ = w.proc.Kill(ctx)
 		closeStreams(w.proc)
 		w.proc = nil
@@ -83,7 +83,7 @@ func (w *watchdog) send(ctx context.Context, request string, note func()) error 
 
 // start starts a watchdog and tells it all that is in force. w.mu is held.
 func (w *watchdog) start(ctx context.Context) error {
-	proc, err := w.sb.startEnder(ctx)
+	proc, err := w.p.startEnder(ctx)
 	if err != nil {
 		return err
 	}
@@ -120,12 +120,26 @@ func (w *watchdog) close(ctx context.Context) {
 		return
 	}
 	_ = proc.Stdin().Close()
-	if !w.sb.sane.Load() {
+	if !w.p.sb.sane.Load() {
 		// No bash here has ever answered: what was started is none, and will not end by itself.
 		_ = proc.Kill(ctx)
 	}
 	_, _ = proc.Wait(ctx)
 	closeStreams(proc)
+}
+
+// abandon gives up a watchdog whose sandbox is lost.
+func (w *watchdog) abandon(ctx context.Context) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	if w.proc != nil {
+		_ = w.proc.Kill(ctx)
+		closeStreams(w.proc)
+	}
 }
 
 func closeStreams(p driver.Process) {
@@ -135,12 +149,12 @@ func closeStreams(p driver.Process) {
 }
 
 // startEnder starts a bash that ends trees; what it prints on stderr is nothing.
-func (sb *Sandbox) startEnder(ctx context.Context) (driver.Process, error) {
-	proc, err := sb.drv.Bash(ctx, driver.BashSpec{ID: bashscript.NewID(), Args: sb.scripts.EndArgs()})
+func (p *place) startEnder(ctx context.Context) (driver.Process, error) {
+	proc, err := p.drv.Bash(ctx, driver.BashSpec{ID: bashscript.NewID(), Args: p.scripts.EndArgs()})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := proc.Stdin().Write(sb.scripts.End()); err != nil {
+	if _, err := proc.Stdin().Write(p.scripts.End()); err != nil {
 		_ = proc.Kill(ctx)
 		return nil, err
 	}
@@ -149,19 +163,19 @@ func (sb *Sandbox) startEnder(ctx context.Context) (driver.Process, error) {
 
 // end ends, by a second bash in the sandbox, all that request names: TERM, the grace, KILL. It returns what could not be
 // ended; confirmed is false where no answer came before ctx was done.
-func (sb *Sandbox) end(ctx context.Context, request string) (left []Survivor, confirmed bool) {
-	proc, err := sb.startEnder(ctx)
+func (p *place) end(ctx context.Context, request string) (left []Survivor, confirmed bool) {
+	proc, err := p.startEnder(ctx)
 	if err != nil {
-		sb.log.Warn("no bash to end a call's processes", "error", err)
+		p.sb.log.Warn("no bash to end a call's processes", "error", err)
 		return nil, false
 	}
 	defer closeStreams(proc)
 	token := bashscript.NewID()
-	if _, err := io.WriteString(proc.Stdin(), request+bashscript.EndNow(token, sb.grace)); err != nil {
+	if _, err := io.WriteString(proc.Stdin(), request+bashscript.EndNow(token, p.sb.grace)); err != nil {
 		return nil, false
 	}
 	answer := make(chan []bashscript.Left, 1)
-	sb.goroutines.Go(func() {
+	p.sb.goroutines.Go(func() {
 		defer close(answer)
 		if found, ok := readEnd(proc.Stdout(), token); ok {
 			answer <- found
@@ -169,8 +183,8 @@ func (sb *Sandbox) end(ctx context.Context, request string) (left []Survivor, co
 	})
 	select {
 	case found, ok := <-answer:
-		for _, p := range found {
-			left = append(left, Survivor{PID: p.PID, Command: p.Name})
+		for _, f := range found {
+			left = append(left, Survivor{PID: f.PID, Command: f.Name})
 		}
 		return left, ok
 	case <-ctx.Done():
