@@ -58,7 +58,7 @@ func (p *place) alive(ctx context.Context) error {
 
 // isLost tells whether the driver's error says that the sandbox is gone.
 func (sb *Sandbox) isLost(err error) bool {
-	return err != nil && sb.back.Classify != nil && sb.back.Classify(err) == driver.KindLost
+	return err != nil && kindOf(sb.back, err) == driver.KindLost
 }
 
 // reopen is for whoever could not start a bash in p: where the engine has lost the sandbox it is opened again with the same

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +21,7 @@ import (
 type Sandbox struct {
 	backend string // as it was named
 	task    string
+	dir     string // the caller's directory
 	home    string // HERMES_HOME, "" where there is none
 	cfg     driver.Config
 	back    driver.Backend
@@ -79,7 +78,7 @@ func OpenSandbox(ctx context.Context, cfg *config.Config, opts *SandboxOptions) 
 
 func newSandbox(view *config.Config, back driver.Backend, opts *SandboxOptions) *Sandbox {
 	sb := &Sandbox{
-		backend: view.Name(), task: opts.Task, home: view.Home(), cfg: view, back: back, log: opts.Logger,
+		backend: view.Name(), task: opts.Task, dir: view.Dir(), home: view.Home(), cfg: view, back: back, log: opts.Logger,
 		grace:     view.Duration("daemon_term_grace_seconds"),
 		ahead:     int(view.Int("spawn_ahead")),
 		aheadIdle: view.Duration("spawn_ahead_idle"),
@@ -110,18 +109,7 @@ func (sb *Sandbox) open(ctx context.Context, view *config.Config, opts *SandboxO
 		sb.say("this run has an identity of its own: " + err.Error())
 		identity = owner.NewID()
 	}
-	machine, _ := os.Hostname()
-	environ := opts.Environ
-	if environ == nil {
-		environ = os.Environ()
-	}
-	sb.request = driver.OpenRequest{
-		Config: view, Task: sb.task, Environ: environ, Dir: view.Dir(), ThrowAway: opts.ThrowAway,
-		Logger: sb.log, Progress: opts.Progress,
-		Identity: driver.Identity{
-			ID: identity, Profile: "default", Machine: machine, UID: strconv.Itoa(os.Getuid()), Home: sb.home, Owner: sb.owner,
-		},
-	}
+	sb.request = sb.openRequest(identity, opts)
 	drv, err := sb.back.Open(ctx, sb.request)
 	if err != nil {
 		return err
@@ -169,13 +157,17 @@ func (sb *Sandbox) takeNotices() []string {
 
 // wrap makes a driver's raw error an *Error, with the kind that its backend gives it.
 func (sb *Sandbox) wrap(err error, op string) error {
-	kind := driver.KindUnavailable
-	if sb.back.Classify != nil {
-		if k := sb.back.Classify(err); k != "" {
-			kind = k
+	return wrap(err, kindOf(sb.back, err), op, sb.backend, sb.task, "")
+}
+
+// kindOf is the kind that a backend gives to a raw error of its own.
+func kindOf(back driver.Backend, err error) driver.Kind {
+	if back.Classify != nil {
+		if kind := back.Classify(err); kind != "" {
+			return kind
 		}
 	}
-	return wrap(err, kind, op, sb.backend, sb.task, "")
+	return driver.KindUnavailable
 }
 
 // configError makes an error of package config an *Error of its kind.
