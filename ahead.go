@@ -17,10 +17,10 @@ type aheadPool struct {
 }
 
 // take returns a shell for a call on state: the one that has loaded it, else one that has loaded nothing, else nil.
-func (p *aheadPool) take(s *Session, state stateRef) *shell {
+func (p *aheadPool) take(state stateRef) *shell {
 	for _, loaded := range []bool{true, false} {
 		for i, sh := range p.shells {
-			if (sh.from != nil) != loaded || sh.exitedNow() || sh.at != s.sb.at() {
+			if (sh.from != nil) != loaded || sh.exitedNow() || !sh.at.usable() {
 				continue
 			}
 			if loaded && *sh.from != state {
@@ -36,7 +36,7 @@ func (p *aheadPool) take(s *Session, state stateRef) *shell {
 // dropStale drops what loaded another state than the session's, and what has ended.
 func (p *aheadPool) dropStale(s *Session) {
 	p.shells = slices.DeleteFunc(p.shells, func(sh *shell) bool {
-		stale := sh.exitedNow() || sh.at != s.sb.at() || sh.from != nil && *sh.from != s.state
+		stale := sh.exitedNow() || !sh.at.usable() || sh.from != nil && *sh.from != s.state
 		if stale {
 			if sh.exitedNow() {
 				sh.noteReady(false)

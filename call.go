@@ -212,7 +212,7 @@ func (c *call) unreported(ctx context.Context) {
 // askWhetherLost asks the engine about a shell that ended without a word: its sandbox may have gone with it, whatever its
 // status says.
 func (c *call) askWhetherLost(ctx context.Context) {
-	if err := c.sh.at.alive(ctx); c.s.sb.isLost(err) {
+	if err := c.sh.at.askLost(ctx); err != nil {
 		c.cause, c.code, c.signal, c.lost = Lost, -1, "", err
 	}
 }

@@ -98,6 +98,8 @@ func TestASandboxThatVanishesIsMadeAgain(t *testing.T) {
 			"lost/a sandbox that vanished between calls is made again, and the next result says that earlier state is gone",
 			"lost/a call whose sandbox vanishes under it fails as lost and is not run again",
 			"lost/a sandbox that vanishes under a burst loses each call at most once and runs none twice",
+			"lost/many sessions that find their sandbox gone get one new sandbox",
+			"lost/a named session goes on in the new sandbox, and says what is gone",
 		},
 	}
 	e := &engine{}

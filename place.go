@@ -2,8 +2,8 @@ package elsewhere
 
 import (
 	"context"
-	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -19,6 +19,8 @@ type place struct {
 	scripts *bashscript.Scripts
 	watch   *watchdog
 	instead string // why it is there instead of an earlier one; "" for the first
+
+	lost atomic.Bool // the engine said so: no bash here is used any more
 
 	mu   sync.Mutex
 	boot bootText
@@ -49,17 +51,25 @@ func (sb *Sandbox) at() *place { return sb.current.Load() }
 // sessionOwnsChildren tells whether what a finished call left in the background ends with its throw-away session.
 func (p *place) sessionOwnsChildren() bool { return p.info.Watchdog && !p.info.KeepsChildren }
 
-// alive asks the engine. The error is the driver's own.
-func (p *place) alive(ctx context.Context) error {
+// askLost asks the engine. The error is the driver's own, and nil unless the engine says for certain that the sandbox is
+// gone.
+func (p *place) askLost(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, aliveWait)
 	defer cancel()
-	return p.drv.Alive(ctx)
+	err := p.drv.Alive(ctx)
+	if !p.saysLost(err) {
+		return nil
+	}
+	p.lost.Store(true)
+	return err
 }
 
-// isLost tells whether the driver's error says that the sandbox is gone.
-func (sb *Sandbox) isLost(err error) bool {
-	return err != nil && kindOf(sb.back, err) == driver.KindLost
+func (p *place) saysLost(err error) bool {
+	return err != nil && kindOf(p.sb.back, err) == driver.KindLost
 }
+
+// usable tells whether a bash that was started in p may be given a command.
+func (p *place) usable() bool { return p == p.sb.at() && !p.lost.Load() }
 
 // reopen is for whoever could not start a bash in p: where the engine has lost the sandbox it is opened again with the same
 // settings, once for all who find it so. It tells whether another place is current now; an error says why none could be
@@ -74,8 +84,8 @@ func (sb *Sandbox) reopen(ctx context.Context, p *place) (again bool, err error)
 	if sb.at() != p {
 		return true, nil
 	}
-	lost := p.alive(ctx)
-	if !sb.isLost(lost) || sb.isClosed() {
+	lost := p.askLost(ctx)
+	if lost == nil || sb.isClosed() {
 		return false, nil
 	}
 	sb.log.Warn("the sandbox is gone; it is opened again", "sandbox", p.info.SandboxID, "error", lost)
@@ -137,7 +147,7 @@ func (p *place) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), driverClose)
 	defer cancel()
 	err := p.drv.Close(ctx)
-	if err == nil || p.sb.isLost(err) && errors.Is(ctx.Err(), nil) {
+	if err == nil || p.saysLost(err) {
 		return nil // what is gone needs no closing
 	}
 	return p.sb.wrap(err, "close")

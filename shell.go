@@ -60,6 +60,9 @@ type shell struct {
 
 // startShell starts a bash that boots and waits for its first message. ctx bounds the start alone.
 func (p *place) startShell(ctx context.Context, session *Session) (*shell, error) {
+	if p.lost.Load() {
+		return nil, errText("the sandbox is gone")
+	}
 	sh := &shell{
 		sb: p.sb, at: p, session: session, id: bashscript.NewID(), token: bashscript.NewToken(), mark: bashscript.NewMark(session.mark),
 		ready: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), saved: make(chan struct{}),
