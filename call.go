@@ -2,6 +2,7 @@ package elsewhere
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -296,17 +297,19 @@ func (c *call) endTree(cause Cause) {
 	deadline := time.Now().Add(sb.grace + 900*time.Millisecond)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	left, confirmed := p.end(ctx, bashscript.Watch(sh.mark, sh.id, sh.pid()))
+	request := bashscript.Watch(sh.mark, sh.id, sh.pid())
+	left, confirmed := p.end(ctx, request)
 	for !confirmed && ctx.Err() == nil {
 		// No bash can be started, perhaps because this call has used up the processes: its own group ends without one.
 		_ = sh.proc.Kill(ctx)
 		c.await(ctx.Done(), nil, 50*time.Millisecond)
-		left, confirmed = p.end(ctx, bashscript.Watch(sh.mark, sh.id, sh.pid()))
+		left, confirmed = p.end(ctx, request)
 	}
 	c.survivors = left
 	if !confirmed {
 		c.notices = append(c.notices, "it was not confirmed in time that all processes of this call ended")
 		_ = sh.proc.Kill(ctx)
+		sb.behind(func() { c.endBehind(request) })
 	}
 	c.await(sh.eof, ctx.Done(), time.Until(deadline))
 	c.cause, c.code = cause, 124
@@ -318,10 +321,37 @@ func (c *call) endTree(cause Cause) {
 	case <-sh.ended:
 		c.noteEnd()
 	default:
-		sh.release()
+		if confirmed {
+			sh.release() // else the watchdog may still have to end it
+		}
 		c.s.sb.removeState(sh.slot)
 	}
 }
+
+// endBehind goes on ending a call whose end was not confirmed in time, and lets the next result say what came of it.
+func (c *call) endBehind(request string) {
+	sh, s := c.sh, c.s
+	ctx, cancel := context.WithTimeout(context.Background(), lateEnd)
+	defer cancel()
+	for ctx.Err() == nil && sh.at.usable() {
+		if left, confirmed := sh.at.end(ctx, request); confirmed {
+			sh.release()
+			s.note(fmt.Sprintf("the processes of an earlier call (%s) have ended now, but for %d", sh.id, len(left)))
+			return
+		}
+		if sh.at.askLost(ctx) != nil {
+			return // they went with the sandbox
+		}
+		c.await(ctx.Done(), s.done, time.Second)
+		if closedNow(s.done) {
+			return // the watchdog goes on
+		}
+	}
+	s.note("it is not known whether all processes of an earlier call (" + sh.id + ") have ended")
+}
+
+// lateEnd bounds how long the end of a call is tried for behind its result.
+const lateEnd = time.Minute
 
 // neverStarted tells for certain that the bash ended by itself before it began the command.
 func (c *call) neverStarted() bool {
