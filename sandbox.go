@@ -30,11 +30,12 @@ type Sandbox struct {
 	lease   *owner.Lease
 	owner   string
 
-	grace     time.Duration // between TERM and KILL
-	ahead     int
-	aheadIdle time.Duration
-	spillDir  string
-	auditLog  *audit.Log // nil where none is kept
+	grace       time.Duration // between TERM and KILL
+	orphanGrace time.Duration // for how long the owner of a call may be silent
+	ahead       int
+	aheadIdle   time.Duration
+	spillDir    string
+	auditLog    *audit.Log // nil where none is kept
 
 	sane atomic.Bool // a bash has answered as one should
 
@@ -79,11 +80,12 @@ func OpenSandbox(ctx context.Context, cfg *config.Config, opts *SandboxOptions) 
 func newSandbox(view *config.Config, back driver.Backend, opts *SandboxOptions) *Sandbox {
 	sb := &Sandbox{
 		backend: view.Name(), task: opts.Task, dir: view.Dir(), home: view.Home(), cfg: view, back: back, log: opts.Logger,
-		grace:     view.Duration("daemon_term_grace_seconds"),
-		ahead:     int(view.Int("spawn_ahead")),
-		aheadIdle: view.Duration("spawn_ahead_idle"),
-		sessions:  map[*Session]struct{}{},
-		reopening: make(chan struct{}, 1),
+		grace:       view.Duration("daemon_term_grace_seconds"),
+		orphanGrace: view.Duration("orphan_grace"),
+		ahead:       int(view.Int("spawn_ahead")),
+		aheadIdle:   view.Duration("spawn_ahead_idle"),
+		sessions:    map[*Session]struct{}{},
+		reopening:   make(chan struct{}, 1),
 	}
 	if sb.task == "" {
 		sb.task = DefaultTask

@@ -19,6 +19,7 @@ type watchdog struct {
 
 	mu       sync.Mutex
 	proc     driver.Process
+	since    time.Time
 	calls    map[bashscript.Mark]string // the requests that are in force
 	sessions map[uint32]string
 	closed   bool
@@ -87,8 +88,12 @@ func (w *watchdog) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.proc = proc
+	w.proc, w.since = proc, time.Now()
+	w.p.sb.goroutines.Go(func() { w.mind(proc) })
 	var all strings.Builder
+	if w.p.info.Lease {
+		all.WriteString(bashscript.Lease(w.p.sb.orphanGrace))
+	}
 	for _, request := range w.sessions {
 		all.WriteString(request)
 	}
@@ -96,6 +101,64 @@ func (w *watchdog) start(ctx context.Context) error {
 		all.WriteString(request)
 	}
 	return w.write(all.String())
+}
+
+// mind renews the lease while there is something to watch, and replaces a watchdog that ended by itself.
+func (w *watchdog) mind(proc driver.Process) {
+	ended := make(chan struct{})
+	go func() { // ends with the process
+		defer close(ended)
+		_, _ = proc.Wait(context.Background())
+	}()
+	var beat <-chan time.Time
+	if w.p.info.Lease {
+		ticker := time.NewTicker(min(time.Minute, w.p.sb.orphanGrace/4))
+		defer ticker.Stop()
+		beat = ticker.C
+	}
+	for {
+		select {
+		case <-beat:
+			if !w.renew(proc) {
+				return
+			}
+		case <-ended:
+			w.replace(proc)
+			return
+		}
+	}
+}
+
+// renew tells whether proc is still the watchdog.
+func (w *watchdog) renew(proc driver.Process) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.proc != proc {
+		return false
+	}
+	if len(w.calls)+len(w.sessions) > 0 {
+		_ = w.write(bashscript.Beat) // an error shows with the next request
+	}
+	return true
+}
+
+// replace starts another watchdog in place of one that ended by itself, unless that is what they do here.
+func (w *watchdog) replace(proc driver.Process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.proc != proc {
+		return
+	}
+	closeStreams(proc)
+	w.proc = nil
+	if len(w.calls)+len(w.sessions) == 0 || time.Since(w.since) < time.Second || !w.p.usable() {
+		return // the next request starts one
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startWait)
+	defer cancel()
+	if err := w.start(ctx); err != nil {
+		w.p.sb.log.Warn("the watchdog ended, and no other one could be started", "error", err)
+	}
 }
 
 func (w *watchdog) write(request string) error {

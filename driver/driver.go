@@ -184,6 +184,10 @@ type Info struct {
 	// that and end what the process left.
 	Watchdog bool
 
+	// Lease says that the far end may never learn that this process or the connection is gone, so that a watchdog there has to
+	// be told every minute that a call's owner lives; calls end when it is not for terminal.orphan_grace.
+	Lease bool
+
 	// PathFirst holds PATH entries of the caller (":"-separated) that stay in front of what login files set; "" for
 	// none. KeepEnv are names of variables that always have the value with which the bash was started and never go
 	// into state.

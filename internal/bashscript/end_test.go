@@ -135,3 +135,38 @@ func BenchmarkEndNothing(b *testing.B) {
 		b.ReportMetric(float64(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())/1e6, "cpu-ms")
 	}
 }
+
+func TestSilenceIsTheEndOfALease(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("processes carry no mark that can be read here")
+	}
+	mark := NewMark(NewSessionMark())
+	p := sleeper(t, mark, "A=1", "echo up; exec sleep 1000")
+	s := NewScripts(nil)
+	cmd := exec.Command("bash", s.EndArgs()...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	if _, err := in.Write([]byte(string(s.End()) + Lease(2*time.Second) + Watch(mark, "none", 0))); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 { // twice as long as the lease
+		if ended(p) {
+			t.Fatal("it was ended while the lease was renewed")
+		}
+		time.Sleep(200 * time.Millisecond) // the beat's own time
+		if _, err := in.Write([]byte(Beat)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-p.gone:
+	case <-time.After(20 * time.Second):
+		t.Error("it lives though nobody renewed the lease")
+	}
+}
