@@ -290,15 +290,7 @@ func (c *call) send() { c.sendTo(c.s.Cwd()) }
 func (c *call) sendTo(cwd string) {
 	sh := c.sh
 	sh.setOutput(c.sink(&c.out, c.opts.Stdout), c.sink(&c.err, c.opts.Stderr))
-	env := make([]string, 0, 2*(len(c.opts.Env)+len(sh.at.info.CallEnv)))
-	for name, value := range sh.at.info.CallEnv {
-		if _, given := c.opts.Env[name]; !given {
-			env = append(env, name, value)
-		}
-	}
-	for name, value := range c.opts.Env {
-		env = append(env, name, value)
-	}
+	env := c.variables()
 	message := c.sh.at.scripts.Run(bashscript.Run{
 		Cwd: cwd, Dir: c.opts.Dir, Stdin: c.opts.Stdin != nil, Split: c.opts.Split,
 		ExitTrap: !c.capturing && setsExitTrap(c.command), Env: env, Command: c.command,
@@ -328,6 +320,25 @@ func (c *call) sendTo(cwd string) {
 		}
 		_ = in.Close()
 	})
+}
+
+// variables are those of this call alone, names and values in turns: what the sandbox forwards, and over it what the caller
+// gave. Login files see none, since what they leave is state.
+func (c *call) variables() []string {
+	if c.capturing {
+		return nil
+	}
+	forwarded := c.sh.at.info.CallEnv
+	env := make([]string, 0, 2*(len(c.opts.Env)+len(forwarded)))
+	for name, value := range forwarded {
+		if _, given := c.opts.Env[name]; !given {
+			env = append(env, name, value)
+		}
+	}
+	for name, value := range c.opts.Env {
+		env = append(env, name, value)
+	}
+	return env
 }
 
 // setsExitTrap tells whether the text seems to set an EXIT trap of its own. A text that only looks like it costs one fork.
