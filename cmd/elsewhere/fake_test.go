@@ -21,7 +21,8 @@ import (
 // These tests have two backends that keep sandboxes, "shed" and "barn". Their engine is the directory of $ENGINE: a file for
 // each sandbox, so that one process sees what another made, and commands run by the backend local. Files there make an engine
 // misbehave: BACKEND.down (it cannot be reached), BACKEND.hang (it never answers, whatever its context says), BACKEND.stuck
-// (nothing can be removed), BACKEND.pull (opening says the lines of that file as its progress, and waits until it is gone).
+// (nothing can be removed), BACKEND.pull (opening says the lines of that file as its progress, also those that are added, and waits until it is gone;
+// BACKEND.told is there once it has said some).
 
 // testBackends are those that the program has in tests.
 func testBackends() []driver.Backend {
@@ -98,23 +99,24 @@ func (e engine) ask() error {
 }
 
 func (e engine) pull(ctx context.Context, progress func(string)) error {
-	text, err := os.ReadFile(filepath.Join(e.dir, e.name+".pull"))
-	if err != nil {
-		return nil
-	}
-	if progress != nil {
-		for line := range strings.Lines(string(text)) {
+	for told := 0; ; {
+		text, err := os.ReadFile(filepath.Join(e.dir, e.name+".pull"))
+		if err != nil {
+			return nil
+		}
+		for line := range strings.Lines(string(text[told:])) {
 			progress(line)
 		}
-	}
-	for e.has("pull") {
+		told = len(text)
+		if err := os.WriteFile(filepath.Join(e.dir, e.name+".told"), nil, 0o600); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	return nil
 }
 
 func (e engine) newRecord(task string) record {
