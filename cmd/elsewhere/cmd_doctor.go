@@ -218,13 +218,17 @@ func writable(dir string) error {
 // examineBackend opens a backend and runs the probe there.
 func (r *report) examineBackend(ctx context.Context, a *app, cfg *config.Config, t target, configured bool) {
 	b := backendReport{Backend: cfg.Name(), Configured: configured, Checks: []check{}, Features: []driver.Feature{}, Sandboxes: []inspected{}}
+	asked := "run"
 	if d, err := cfg.Backend(""); err == nil {
 		b.Summary = d.Summary
+		if d.Keeper != nil {
+			asked = "engine"
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeWait)
 	defer cancel()
 	if err := a.askWithin(ctx, cfg); err != nil {
-		c := failed("engine", err)
+		c := failed(asked, err)
 		if !configured {
 			c.State = absent
 		}

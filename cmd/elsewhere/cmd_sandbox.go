@@ -101,7 +101,7 @@ open; PERSISTENT that it was made to outlive the process that made it.`,
 			return a.interruptibly(cmd, func(ctx context.Context) error { return a.listSandboxes(ctx, &t, asJSON) })
 		},
 	}
-	t.addBackend(a, cmd)
+	t.addNarrow(a, cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -214,7 +214,7 @@ isolates and limits it (active, degraded, unsupported), what is mounted, and the
 			return a.interruptibly(cmd, func(ctx context.Context) error { return a.inspectSandbox(ctx, &t, args[0], asJSON) })
 		},
 	}
-	t.addBackend(a, cmd)
+	t.addNarrow(a, cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

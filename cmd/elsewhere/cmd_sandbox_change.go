@@ -49,6 +49,9 @@ func (a *app) changeEach(ctx context.Context, l *lookup, addresses []string, sto
 	done := []changed{}
 	var errs []error
 	for _, address := range addresses {
+		if ctx.Err() != nil {
+			break
+		}
 		b, err := l.find(ctx, address)
 		if err != nil {
 			errs = append(errs, err)
@@ -139,7 +142,7 @@ starts the sandbox again.`,
 			})
 		},
 	}
-	t.addBackend(a, cmd)
+	t.addNarrow(a, cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -172,7 +175,7 @@ One that a living process uses is not removed without --force.`,
 			})
 		},
 	}
-	t.addBackend(a, cmd)
+	t.addNarrow(a, cmd)
 	cmd.Flags().BoolVar(&data, "data", false, "remove its directories on this machine too")
 	cmd.Flags().BoolVar(&force, "force", false, "remove it although a living process uses it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -239,7 +242,7 @@ is not reset without --force.`,
 			return a.interruptibly(cmd, func(ctx context.Context) error { return a.resetSandbox(ctx, &o, args[0]) })
 		},
 	}
-	o.addBackend(a, cmd)
+	o.addNarrow(a, cmd)
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&o.force, "force", false, "reset it although a living process uses it")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON; needs --yes")
@@ -268,7 +271,11 @@ func (a *app) resetSandbox(ctx context.Context, o *resetFlags, address string) e
 	if err := a.confirm(ctx, l.op, o.yes, o.json, func() { a.announce(b, sessions) }); err != nil {
 		return err
 	}
-	c, err := l.remove(ctx, b, true, true)
+	// The answer may have taken a while.
+	if b.SandboxInfo, err = b.all.Find(ctx, b.Task); err != nil {
+		return err
+	}
+	c, err := l.remove(ctx, b, true, o.force)
 	if err != nil {
 		return err
 	}
@@ -349,7 +356,7 @@ whose owners are dead. Their directories on this machine stay. It says first whi
 			return a.interruptibly(cmd, func(ctx context.Context) error { return a.prune(ctx, &o) })
 		},
 	}
-	o.addBackend(a, cmd)
+	o.addNarrow(a, cmd)
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&o.dry, "dry-run", false, "only list what would go")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON; needs --yes or --dry-run")

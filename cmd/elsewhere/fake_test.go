@@ -21,7 +21,7 @@ import (
 // These tests have two backends that keep sandboxes, "shed" and "barn". Their engine is the directory of $ENGINE: a file for
 // each sandbox, so that one process sees what another made, and commands run by the backend local. Files there make an engine
 // misbehave: BACKEND.down (it cannot be reached), BACKEND.hang (it never answers, whatever its context says), BACKEND.stuck
-// (nothing can be removed), BACKEND.pull (opening says the lines of that file as its progress, also those that are added, and waits until it is gone;
+// (nothing can be removed), BACKEND.full (nothing can be made), BACKEND.pull (opening says the lines of that file as its progress, also those that are added, and waits until it is gone;
 // BACKEND.told is there once it has said some).
 
 // testBackends are those that the program has in tests.
@@ -53,6 +53,9 @@ func (e engine) backend() driver.Backend {
 		Open: func(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 			if err := e.ask(); err != nil {
 				return nil, err
+			}
+			if e.has("full") {
+				return nil, errors.New("the " + e.name + " is full")
 			}
 			if err := e.pull(ctx, req.Progress); err != nil {
 				return nil, err

@@ -31,6 +31,12 @@ func (t *target) addBackend(a *app, cmd *cobra.Command) {
 	complete(cmd, "backend", a.completeBackends)
 }
 
+// addNarrow adds a -b without which all backends are meant.
+func (t *target) addNarrow(a *app, cmd *cobra.Command) {
+	t.addBackend(a, cmd)
+	cmd.Flags().Lookup("backend").Usage = "only this backend, or the entry `NAME` of terminal.backends (default: all that keep sandboxes)"
+}
+
 func (t *target) addSet(a *app, cmd *cobra.Command) {
 	t.flags = cmd
 	cmd.Flags().StringArrayVar(&t.set, "set", nil, "use another value for a setting, for this call alone: `KEY=VALUE`")

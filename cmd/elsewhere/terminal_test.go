@@ -131,6 +131,28 @@ func TestWhatIsThrownAwayIsAskedAboutOnATerminal(t *testing.T) {
 	}
 }
 
+func TestASandboxThatIsUsedMeanwhileIsNotReset(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t, "sandbox", "reset", "old")
+	e := withEngine(p, "old")
+	terminal := p.onTerminal()
+	s := watch(t, terminal)
+	s.await("Go on? [y/N] ")
+	r := e.newRecord("old")
+	r.Detail.InUse = true
+	if err := e.write(r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := terminal.WriteString("y\n"); err != nil {
+		t.Fatal(err)
+	}
+	p.wantExit(exitOwn)
+	s.await("uses the sandbox shed/old")
+	if got, err := e.read(e.file("old")); err != nil || !got.Detail.InUse {
+		t.Errorf("the sandbox afterwards: %+v, %v", got, err)
+	}
+}
+
 func TestASlowStepIsSaidOnOneLineOfATerminal(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t, "run", "-b", "shed", "echo done")
