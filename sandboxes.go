@@ -43,7 +43,7 @@ func OpenSandboxes(ctx context.Context, cfg *config.Config, backend string, opts
 	}
 	keeper, err := back.Keeper(ctx, sb.openRequest(identity, opts))
 	if err != nil {
-		return nil, sb.wrap(err, "open")
+		return nil, wrap(err, kindOf(back, err), "open", view.Name(), "", "") // no task is meant
 	}
 	return &Sandboxes{backend: view.Name(), home: sb.home, back: back, keeper: keeper}, nil
 }
