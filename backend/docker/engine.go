@@ -64,13 +64,14 @@ func connect(ctx context.Context, environ []string) (*engine, error) {
 
 func newEngine(at endpoint, vars variables, environ []string) (*engine, error) {
 	e := &engine{at: at, host: hostOf(at.host)}
-	transport := &http.Transport{MaxIdleConns: 6, IdleConnTimeout: 30 * time.Second}
+	var opts []client.Opt
 	if at.tls != nil {
 		config, err := at.tls.config()
 		if err != nil {
 			return nil, failure(driver.KindConfig, "the certificates for the docker engine at %s: %w; see DOCKER_CERT_PATH", at, err)
 		}
-		transport.TLSClientConfig = config
+		transport := &http.Transport{MaxIdleConns: 6, IdleConnTimeout: 30 * time.Second, TLSClientConfig: config}
+		opts = append(opts, client.WithHTTPClient(&http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}))
 	}
 	host := at.host
 	scheme, rest, _ := strings.Cut(host, "://")
@@ -90,11 +91,7 @@ func newEngine(at endpoint, vars variables, environ []string) (*engine, error) {
 		e.dialer = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialSSH(ctx, target, environ) }
 		host = "http://docker.over.ssh"
 	}
-	opts := []client.Opt{
-		client.WithHTTPClient(&http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}),
-		client.WithHost(host),
-		client.WithAPIVersion(vars["DOCKER_API_VERSION"]),
-	}
+	opts = append(opts, client.WithHost(host), client.WithAPIVersion(vars["DOCKER_API_VERSION"]))
 	if e.dialer != nil {
 		opts = append(opts, client.WithDialContext(e.dial))
 	}
