@@ -12,7 +12,7 @@ var Settings = []driver.Setting{
 	{
 		Key: "docker_image", Env: "TERMINAL_DOCKER_IMAGE", Type: driver.String, Default: "nikolaik/python-nodejs:python3.11-nodejs20",
 		Doc:    "The image that containers are made from; it must have bash.",
-		Status: driver.Later, Place: true, NamedOnly: true,
+		Status: driver.Implemented, Place: true, NamedOnly: true,
 	},
 	{
 		Key: "docker_volumes", Env: "TERMINAL_DOCKER_VOLUMES", Type: driver.List,
@@ -73,17 +73,17 @@ var Settings = []driver.Setting{
 	{
 		Key: "docker_persist_across_processes", Env: "TERMINAL_DOCKER_PERSIST_ACROSS_PROCESSES", Type: driver.Bool, Default: "true",
 		Doc:    "Leave the container running when the process ends, and find it again.",
-		Status: driver.Later, Place: true,
+		Status: driver.Implemented, Place: true,
 	},
 	{
 		Key: "docker_orphan_reaper", Env: "TERMINAL_DOCKER_ORPHAN_REAPER", Type: driver.Bool, Default: "true",
 		Doc:    "Remove containers that do not persist and whose owner is dead.",
-		Status: driver.Later,
+		Status: driver.Implemented,
 	},
 	{
 		Key: "docker_shared_container_key", Env: "TERMINAL_DOCKER_SHARED_CONTAINER_KEY", Type: driver.String,
 		Doc:    "Profiles that set the same key share one container.",
-		Status: driver.Later, Place: true,
+		Status: driver.Implemented, Place: true,
 	},
 	{
 		Key: "docker_pids_limit", Env: "TERMINAL_DOCKER_PIDS_LIMIT", Type: driver.Int, Default: "2048",
