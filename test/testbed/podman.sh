@@ -6,9 +6,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 socket=$run/podman.sock
 
-install_packages podman crun catatonit netavark aardvark-dns curl
+install_packages podman runc catatonit netavark aardvark-dns curl
 
-# Without systemd, and where root may not raise limits, Podman starts no container with its own defaults.
+# Without systemd, and where root may not raise limits, Podman starts no container with its own defaults. crun, its own
+# choice, does not know cgroup v1 and v2 side by side.
 conf=/etc/containers/containers.conf
 if grep -q '^# elsewhere-testbed' "$conf" 2>/dev/null; then
 	say "settings are there: $conf"
@@ -22,6 +23,7 @@ else
 		default_ulimits = ["nofile=10000:10000", "nproc=20000:20000"]
 		[engine]
 		cgroup_manager = "cgroupfs"
+		runtime = "runc"
 		events_logger = "file"
 	END
 	say "wrote $conf"
