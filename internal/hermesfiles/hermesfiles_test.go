@@ -274,8 +274,10 @@ func TestAnUnchangedFileIsNotReadAgain(t *testing.T) {
 	if !unchanged(last, last.info) {
 		t.Error("a file that was left alone is not trusted")
 	}
+	put(t, filepath.Join(s.Dir(), "cred"), "y")
+	refresh(t, s, map[string]string{"cred": "y"}) // had it been read, it would have been copied
 	if err := os.Remove(filepath.Join(s.Dir(), "cred")); err != nil {
 		t.Fatal(err)
 	}
-	refresh(t, s, nil) // had it been read, it would have been copied
+	refresh(t, s, map[string]string{"cred": "x"})
 }

@@ -85,7 +85,7 @@ func (s *Staging) Remove() error {
 	return os.RemoveAll(s.outer)
 }
 
-// Refresh brings the copies up to date. It costs one stat for each file that did not change. What is wrong with one file is
+// Refresh brings the copies up to date. It costs two stats for each file that did not change. What is wrong with one file is
 // a notice, said once, and stops no other; that file is not in the sandbox then. The error is for the directory itself.
 func (s *Staging) Refresh(ctx context.Context) (notices []string, err error) {
 	s.mu.Lock()
@@ -178,7 +178,7 @@ func (s *Staging) copy(file string) string {
 	case info.Size() > maxCredential:
 		return gone("it is larger than %d MiB", maxCredential>>20)
 	}
-	if last, ok := s.seen[file]; ok && unchanged(last, info) {
+	if last, ok := s.seen[file]; ok && unchanged(last, info) && there(target) {
 		return ""
 	}
 	data, err := read(source, info)
@@ -197,6 +197,11 @@ func (s *Staging) copy(file string) string {
 func unchanged(last seen, info fs.FileInfo) bool {
 	return os.SameFile(last.info, info) && last.info.Size() == info.Size() && last.info.ModTime().Equal(info.ModTime()) &&
 		last.stamp.known && last.stamp == stampOf(info) && last.at.Sub(last.info.ModTime()) > settled && last.at.Sub(last.stamp.changed()) > settled
+}
+
+func there(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
 }
 
 // read reads a file that is still the one that was looked at.
