@@ -112,21 +112,31 @@ func makePlan(ctx context.Context, eng *client.Client, req driver.OpenRequest, i
 	if err := b.chooseAccount(ctx, eng, image); err != nil {
 		return nil, err
 	}
-	for _, step := range []func() error{b.setUserMounts, b.setData, b.setLimits, b.setNetwork} {
+	for _, step := range b.steps() {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
-	b.setHermesFiles()
-	b.setTmpfs()
-	b.setProcess()
-	b.setSecurity()
-	b.setExtras()
-	b.setDir()
-	b.setEnv()
-	b.setSettings()
-	slices.SortStableFunc(b.p.features, func(x, y driver.Feature) int { return strings.Compare(x.Name, y.Name) })
 	return b.p, nil
+}
+
+// steps fill the plan once engine, arguments and account are known, without asking anybody.
+func (b *planner) steps() []func() error {
+	return []func() error{
+		b.setUserMounts, b.setData, b.setLimits, b.setNetwork,
+		func() error {
+			b.setHermesFiles()
+			b.setTmpfs()
+			b.setProcess()
+			b.setSecurity()
+			b.setExtras()
+			b.setDir()
+			b.setEnv()
+			b.setSettings()
+			slices.SortStableFunc(b.p.features, func(x, y driver.Feature) int { return strings.Compare(x.Name, y.Name) })
+			return nil
+		},
+	}
 }
 
 func newPlanner(req driver.OpenRequest, image *client.ImageInspectResult) *planner {
