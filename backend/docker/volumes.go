@@ -55,6 +55,9 @@ func parseVolume(text, home string) (volume, error) {
 	parts := splitVolume(text)
 	switch len(parts) {
 	case 1:
+		if drive.MatchString(text) {
+			return v, fmt.Errorf("%s is a path on a Windows drive, and there is no target; write SOURCE:TARGET", text)
+		}
 		return v, errors.New("there is no colon; write SOURCE:TARGET, such as /data:/data")
 	case 2, 3:
 	default:
