@@ -186,8 +186,8 @@ func (s *sandbox) make(ctx context.Context) error {
 	if s.req.Progress != nil {
 		s.req.Progress("making the container " + s.plan.name)
 	}
-	if err := makeDataDirs(s.plan.dataDirs); err != nil {
-		return failure(driver.KindConfig, "a directory for the container's files: %w", err)
+	if err := s.plan.makeDataDirs(); err != nil {
+		return failure(driver.KindConfig, "%w", err)
 	}
 	config := *s.plan.config
 	config.Labels = s.labels()

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -166,17 +165,4 @@ func (s *sandbox) removeDead(dirs []string) {
 	if _, err := s.run(ctx, removeScript, append([]string{"-rf"}, gone...)...); err != nil {
 		s.log.Debug("state files of dead processes were not removed", "container", s.plan.name, "error", err)
 	}
-}
-
-// makeDataDirs makes directories on this machine; what is above them is made for this user alone.
-func makeDataDirs(dirs []string) error {
-	for _, dir := range dirs {
-		if err := os.MkdirAll(path.Dir(dir), 0o700); err != nil {
-			return err
-		}
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-	}
-	return nil
 }
