@@ -26,7 +26,7 @@ const (
 	// writerBusy is how long one write of the caller's takes at least that holds output up.
 	writerBusy = time.Second
 	// statusWait bounds how long the exit status is awaited of a bash that reported that it is dying.
-	statusWait = 5 * time.Second
+	statusWait = 15 * time.Second
 )
 
 // Run runs one command (bash text; any size, no NUL) in a bash of its own with the session's state, and waits for its end. A
