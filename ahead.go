@@ -14,6 +14,7 @@ type aheadPool struct {
 	shells   []*shell // the loaded one first
 	starting int
 	timer    *time.Timer
+	early    chan struct{} // closed when the shell beside the first state has been started; nil where there is none
 }
 
 // take returns a shell for a call on state: the one that has loaded it, else one that has loaded nothing, else nil.
@@ -111,6 +112,37 @@ func (s *Session) loadShell(sh *shell, state stateRef) error {
 		}
 	})
 	return err
+}
+
+// startEarly starts, beside the shell that makes the first state, the one for the call that waits for that state.
+func (s *Session) startEarly() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.ahead.shells)+s.ahead.starting > 0 {
+		return
+	}
+	early := make(chan struct{})
+	s.ahead.early = early
+	s.ahead.starting++
+	s.sb.goroutines.Go(func() {
+		defer close(early)
+		s.startAhead()
+	})
+}
+
+// awaitEarly waits for that shell.
+func (s *Session) awaitEarly(ctx context.Context) {
+	s.mu.Lock()
+	early := s.ahead.early
+	s.ahead.early = nil
+	s.mu.Unlock()
+	if early == nil {
+		return
+	}
+	select {
+	case <-early:
+	case <-ctx.Done():
+	}
 }
 
 func (s *Session) startAhead() {

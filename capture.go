@@ -26,6 +26,7 @@ func (s *Session) ensureState(ctx context.Context) error {
 	if state, _, err := s.current(); err != nil || state.path != "" {
 		return err
 	}
+	s.startEarly()
 	return s.capture(ctx)
 }
 

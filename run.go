@@ -219,6 +219,7 @@ func (s *Session) readyShell(ctx context.Context) (*shell, error) {
 
 // shellFor takes a waiting shell or starts one, and lets it load state unless it has.
 func (s *Session) shellFor(ctx context.Context, state stateRef) (*shell, error) {
+	s.awaitEarly(ctx)
 	s.mu.Lock()
 	sh := s.ahead.take(state)
 	s.mu.Unlock()

@@ -68,9 +68,7 @@ func (p *place) startShell(ctx context.Context, session *Session) (*shell, error
 		ready: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), saved: make(chan struct{}),
 		eof: make(chan struct{}), exited: make(chan struct{}), errEnd: make(chan struct{}), settled: make(chan struct{}), idleSince: time.Now(),
 	}
-	if err := p.watch.add(ctx, sh.mark, sh.id, 0); err != nil {
-		return nil, err
-	}
+	watched := p.watch.addBeside(ctx, sh.mark, sh.id)
 	args, file := p.bootArgs()
 	sh.bootFile = file
 	proc, err := p.drv.Bash(ctx, driver.BashSpec{
@@ -78,9 +76,15 @@ func (p *place) startShell(ctx context.Context, session *Session) (*shell, error
 		Args: args,
 		Env:  []string{bashscript.CallVariable + "=" + sh.id, bashscript.SessionVariable + "=" + session.id},
 	})
-	if err != nil {
+	if watchErr := watched(); err != nil || watchErr != nil {
 		p.watch.remove(sh.mark)
-		return nil, err
+		if err != nil {
+			return nil, err
+		}
+		_ = proc.Kill(ctx)
+		closeStreams(proc)
+		_, _ = proc.Wait(ctx)
+		return nil, watchErr
 	}
 	sh.proc, sh.out, sh.errs = proc, &stream{r: proc.Stdout()}, &stream{r: proc.Stderr()}
 	p.sb.goroutines.Go(sh.readStreams)

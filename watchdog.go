@@ -41,6 +41,24 @@ func (w *watchdog) add(ctx context.Context, mark bashscript.Mark, id string, pid
 	return w.send(ctx, request, func() { w.calls[mark] = request })
 }
 
+// addBeside is add, begun now and waited for by the function that it returns: starting a watchdog takes as long as starting a
+// bash. It has to be waited for before a bash is told anything; until then it leaves by itself when this process dies.
+func (w *watchdog) addBeside(ctx context.Context, mark bashscript.Mark, id string) (wait func() error) {
+	if w == nil || w.runs() {
+		err := w.add(ctx, mark, id, 0)
+		return func() error { return err }
+	}
+	done := make(chan error, 1)
+	w.p.sb.goroutines.Go(func() { done <- w.add(ctx, mark, id, 0) })
+	return func() error { return <-done }
+}
+
+func (w *watchdog) runs() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.proc != nil
+}
+
 func (w *watchdog) remove(mark bashscript.Mark) {
 	if w != nil {
 		_ = w.send(context.Background(), bashscript.Unwatch(mark), func() { delete(w.calls, mark) })
