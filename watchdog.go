@@ -112,6 +112,9 @@ func (w *watchdog) start(ctx context.Context) error {
 	if w.p.info.Lease {
 		all.WriteString(bashscript.Lease(w.p.sb.orphanGrace))
 	}
+	if w.p.info.Tidy {
+		all.WriteString(bashscript.Remove(w.p.info.PrivateDir))
+	}
 	for _, request := range w.sessions {
 		all.WriteString(request)
 	}

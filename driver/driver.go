@@ -167,6 +167,10 @@ type Info struct {
 	StateDir   string
 	PrivateDir string
 
+	// Tidy says that PrivateDir is removed by the watchdog, in the sandbox, when this process closes it or dies; Close need not.
+	// It needs Watchdog.
+	Tidy bool
+
 	// Linger says that the engine closes an exec's streams with its first process, so that a bash with background
 	// children of its own has to stay.
 	Linger bool

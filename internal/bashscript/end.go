@@ -38,6 +38,12 @@ func Lease(silence time.Duration) string {
 // Beat is described at Lease.
 const Beat = "B\n"
 
+// Remove makes it remove a directory (absolute, without a newline or a tab) at the end of its input, or empty the files in it
+// where there is no rm.
+func Remove(dir string) string {
+	return "R " + strings.NewReplacer("%", "%25", " ", "%20").Replace(dir) + "\n"
+}
+
 // EndNow makes it end all that it watches (TERM, grace, KILL), answer and leave. The answer is read with ParseEnd.
 func EndNow(token string, grace time.Duration) string {
 	return "K " + token + " " + strconv.FormatInt(grace.Milliseconds(), 10) + "\n"

@@ -1,9 +1,11 @@
 package bashscript
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -168,5 +170,34 @@ func TestSilenceIsTheEndOfALease(t *testing.T) {
 	case <-p.gone:
 	case <-time.After(20 * time.Second):
 		t.Error("it lives though nobody renewed the lease")
+	}
+}
+
+func TestADirectoryIsRemovedAtTheEndOfInputAndNotBefore(t *testing.T) {
+	for _, path := range []string{os.Getenv("PATH"), "/nowhere"} {
+		t.Run("PATH="+path[:min(len(path), 8)], func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "a %20b  c")
+			file := filepath.Join(dir, "state")
+			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(file, []byte("secret"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			s := NewScripts(nil)
+			bash, err := exec.LookPath("bash")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(bash, s.EndArgs()...)
+			cmd.Env = []string{"PATH=" + path}
+			cmd.Stdin = strings.NewReader(string(s.End()) + Remove(dir))
+			if err := cmd.Run(); err != nil {
+				t.Fatal(err)
+			}
+			if raw, _ := os.ReadFile(file); len(raw) > 0 {
+				t.Errorf("%s holds %q", file, raw)
+			}
+			if _, err := os.Stat(dir); path != "/nowhere" && !os.IsNotExist(err) {
+				t.Errorf("%s: %v", dir, err)
+			}
+		})
 	}
 }
