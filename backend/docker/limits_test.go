@@ -26,7 +26,7 @@ func TestD03AMissingControllerDropsItsOwnLimitAlone(t *testing.T) {
 	} {
 		info := anEngine()
 		c.change(&info)
-		l, err := planLimits(request(t, nil).Config, info, "x")
+		l, err := planLimits(opening(t, nil).Config, info, "x")
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -54,7 +54,7 @@ func TestD03AMissingControllerDropsItsOwnLimitAlone(t *testing.T) {
 func TestStrictLimitsRefuseOnlyWhatTheUserSet(t *testing.T) {
 	info := anEngine()
 	info.MemoryLimit, info.CPUCfsQuota = false, false
-	if _, err := planLimits(request(t, settings{"limits": "strict"}).Config, info, "no quota"); err != nil {
+	if _, err := planLimits(opening(t, settings{"limits": "strict"}).Config, info, "no quota"); err != nil {
 		t.Errorf("nothing was set: %v", err)
 	}
 	for _, key := range []string{"container_memory", "container_cpu", "container_disk"} {
@@ -62,49 +62,49 @@ func TestStrictLimitsRefuseOnlyWhatTheUserSet(t *testing.T) {
 		if key != "container_cpu" {
 			value = "512"
 		}
-		_, err := planLimits(request(t, settings{"limits": "strict", key: value}).Config, info, "no quota")
+		_, err := planLimits(opening(t, settings{"limits": "strict", key: value}).Config, info, "no quota")
 		wantKind(t, err, driver.KindUnsupported, key, "strict")
 	}
-	if _, err := planLimits(request(t, settings{"limits": "strict", "docker_pids_limit": "10"}).Config, info, ""); err != nil {
+	if _, err := planLimits(opening(t, settings{"limits": "strict", "docker_pids_limit": "10"}).Config, info, ""); err != nil {
 		t.Errorf("a limit that is there: %v", err)
 	}
 }
 
 func TestLimitsThatAreOffOrOutOfRange(t *testing.T) {
-	l, err := planLimits(request(t, settings{"container_cpu": "0", "container_memory": "0", "docker_pids_limit": "0", "container_disk": "0"}).Config, anEngine(), "")
+	l, err := planLimits(opening(t, settings{"container_cpu": "0", "container_memory": "0", "docker_pids_limit": "0", "container_disk": "0"}).Config, anEngine(), "")
 	if err != nil || l.nanoCPUs != 0 || l.memory != 0 || l.pids != 0 || l.disk != 0 || len(l.notices) != 0 {
 		t.Errorf("%+v %v", l, err)
 	}
-	l, err = planLimits(request(t, settings{"container_cpu": "64"}).Config, anEngine(), "")
+	l, err = planLimits(opening(t, settings{"container_cpu": "64"}).Config, anEngine(), "")
 	if err != nil || l.nanoCPUs != 4e9 || len(l.notices) != 1 || !strings.Contains(l.notices[0], "has 4 CPUs") {
 		t.Errorf("%+v %v", l, err)
 	}
 	info := anEngine()
 	info.NCPU = 1
-	if l, err := planLimits(request(t, settings{"container_cpu": "0.5"}).Config, info, ""); err != nil || l.nanoCPUs != 5e8 {
+	if l, err := planLimits(opening(t, settings{"container_cpu": "0.5"}).Config, info, ""); err != nil || l.nanoCPUs != 5e8 {
 		t.Errorf("%+v %v", l, err)
 	}
 	for key, value := range map[string]string{"container_cpu": "0.001", "container_memory": "1"} {
-		_, err := planLimits(request(t, settings{key: value}).Config, anEngine(), "")
+		_, err := planLimits(opening(t, settings{key: value}).Config, anEngine(), "")
 		wantKind(t, err, driver.KindConfig, key)
 	}
 	info = anEngine()
 	info.SwapLimit = false
-	l, err = planLimits(request(t, nil).Config, info, "")
+	l, err = planLimits(opening(t, nil).Config, info, "")
 	if err != nil || l.swap || !strings.Contains(l.features[1].Detail, "swap is not limited") {
 		t.Errorf("%+v %v", l, err)
 	}
 }
 
 func TestD08TheDiskLimitIsToldToWhoSetIt(t *testing.T) {
-	l, err := planLimits(request(t, settings{"container_disk": "1024"}).Config, anEngine(), "no quota")
+	l, err := planLimits(opening(t, settings{"container_disk": "1024"}).Config, anEngine(), "no quota")
 	if err != nil || l.disk != 0 || len(l.notices) != 1 || !strings.Contains(l.notices[0], "container_disk (1GiB) is not in force: no quota") {
 		t.Errorf("%+v %v", l, err)
 	}
 	if f := l.features[3]; f.State != driver.Unsupported || f.Detail != "no quota" {
 		t.Errorf("%+v", f)
 	}
-	l, err = planLimits(request(t, settings{"container_disk": "1024"}).Config, anEngine(), "")
+	l, err = planLimits(opening(t, settings{"container_disk": "1024"}).Config, anEngine(), "")
 	if err != nil || l.disk != 1<<30 || l.features[3].State != driver.Active {
 		t.Errorf("%+v %v", l, err)
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/elsewhere-sh/elsewhere/driver"
 )
 
-// keepAlive is what the container's first process runs: it lasts until TERM, in any image that has bash. Under an init it
+// firstProcess is what the container's first process runs: it lasts until TERM, in any image that has bash. Under an init it
 // becomes a sleep where there is one, since that is the smaller process; the number is as long as any sleep takes. Without an
 // init bash stays: as process 1 it reaps, and its trap makes it end on TERM, which process 1 otherwise ignores. It waits by
 // reading from a pipe that it holds both ends of.
-const keepAlive = `trap 'exit 0' TERM INT
+const firstProcess = `trap 'exit 0' TERM INT
 if [ $$ -ne 1 ] && type -P sleep >/dev/null; then trap - TERM INT; exec sleep 2147483647; fi
 exec 9<> <(:)
 while :; do read -r -u 9; done`
@@ -40,7 +40,7 @@ var (
 // setProcess sets the first process, its init and its user.
 func (b *planner) setProcess() {
 	config, host := b.p.config, b.p.host
-	run := []string{"bash", "-p", "-c", keepAlive}
+	run := []string{"bash", "-p", "-c", firstProcess}
 	noHealth := &container.HealthConfig{Test: []string{"NONE"}}
 	config.Healthcheck, config.WorkingDir = noHealth, "/"
 	snap := b.cfg.Bool("docker_snap_compat")
