@@ -280,7 +280,17 @@ func TestTmpfsByTheirSettings(t *testing.T) {
 	if got := b.tmpfsOptions("home", 1000, 100); !strings.Contains(got, "uid=1000,gid=100") {
 		t.Error(got)
 	}
-	if b.podman = true; !strings.HasSuffix(b.tmpfsOptions("home", 1000, 100), "exec,size=1073741824,mode=1777") {
+	b.args, b.account = &extraArgs{}, account{UID: 1000}
+	b.setSecurity()
+	if got := strings.Join(b.p.host.CapAdd, " "); got != "CHOWN DAC_OVERRIDE FOWNER" {
+		t.Error(got)
+	}
+	b.p.host.SecurityOpt, b.podman = nil, true
+	b.setSecurity()
+	if len(b.p.host.CapAdd) != 0 {
+		t.Errorf("Podman gives an ordinary user %q", b.p.host.CapAdd)
+	}
+	if !strings.HasSuffix(b.tmpfsOptions("home", 1000, 100), "exec,size=1073741824,mode=1777") {
 		t.Error(b.tmpfsOptions("home", 1000, 100))
 	}
 }
