@@ -44,12 +44,12 @@ func TestD11APathOfThisMachineIsNotUsedInTheContainer(t *testing.T) {
 
 func TestD11OneWarningInThePlan(t *testing.T) {
 	for _, cwd := range []string{`D:\proj`, "/Users/me/p"} {
-		b := mustPlan(t, request(t, settings{"cwd": cwd}))
+		b := mustPlan(t, opening(t, settings{"cwd": cwd}))
 		if b.p.dir != "/root" || len(b.p.notices) != 1 || !b.p.told(cwd[:2]) {
 			t.Errorf("%s: %s %q", cwd, b.p.dir, b.p.notices)
 		}
 	}
-	if b := mustPlan(t, request(t, settings{"cwd": "."})); b.p.dir != "/root" || len(b.p.notices) != 0 {
+	if b := mustPlan(t, opening(t, settings{"cwd": "."})); b.p.dir != "/root" || len(b.p.notices) != 0 {
 		t.Errorf(".: %s %q", b.p.dir, b.p.notices)
 	}
 }
@@ -73,13 +73,13 @@ func TestX08AHomeDirectoryIsNeverMountedAsTheWorkspace(t *testing.T) {
 
 func TestX08TheCallersDirectoryIsMountedOnlyWhenAskedAndSafe(t *testing.T) {
 	on := settings{"docker_mount_cwd_to_workspace": "true"}
-	req := request(t, on)
+	req := opening(t, on)
 	home := environment(req.Environ)["HOME"]
 	b := mustPlan(t, req)
 	if m, ok := b.p.mountOn("/workspace"); !ok || m.Source != req.Dir || m.ReadOnly || b.p.dir != "/workspace" || len(b.p.dataDirs) != 1 {
 		t.Errorf("%+v %+v", m, b.p)
 	}
-	if b := mustPlan(t, request(t, nil)); slices.ContainsFunc(b.p.host.Mounts, func(m mount.Mount) bool { return m.Source == b.req.Dir }) {
+	if b := mustPlan(t, opening(t, nil)); slices.ContainsFunc(b.p.host.Mounts, func(m mount.Mount) bool { return m.Source == b.req.Dir }) {
 		t.Error("mounted unasked")
 	}
 	link := filepath.Join(t.TempDir(), "link")
@@ -95,15 +95,15 @@ func TestX08TheCallersDirectoryIsMountedOnlyWhenAskedAndSafe(t *testing.T) {
 
 	// A directory of this machine in the setting cwd counts, one of the container does not.
 	other := t.TempDir()
-	b = mustPlan(t, request(t, settings{"docker_mount_cwd_to_workspace": "true", "cwd": other}))
+	b = mustPlan(t, opening(t, settings{"docker_mount_cwd_to_workspace": "true", "cwd": other}))
 	if m, _ := b.p.mountOn("/workspace"); m.Source != other || b.p.dir != "/workspace" || len(b.p.notices) > 0 {
 		t.Errorf("%+v %q %q", m, b.p.dir, b.p.notices)
 	}
-	b = mustPlan(t, request(t, settings{"docker_mount_cwd_to_workspace": "true", "cwd": "/workspace/sub"}))
+	b = mustPlan(t, opening(t, settings{"docker_mount_cwd_to_workspace": "true", "cwd": "/workspace/sub"}))
 	if m, _ := b.p.mountOn("/workspace"); m.Source != b.req.Dir || b.p.dir != "/workspace/sub" {
 		t.Errorf("%+v %q", m, b.p.dir)
 	}
-	_, err := planned(t, request(t, settings{"docker_mount_cwd_to_workspace": "true", "docker_volumes": "vol:/workspace"}), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
+	_, err := planned(t, opening(t, settings{"docker_mount_cwd_to_workspace": "true", "docker_volumes": "vol:/workspace"}), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
 	wantKind(t, err, driver.KindConfig, "docker_volumes entry 1")
 }
 
@@ -124,7 +124,7 @@ func TestHomesOfPeopleAreToldFromThoseOfServices(t *testing.T) {
 }
 
 func TestVariablesReachCallsAndNeverTheContainer(t *testing.T) {
-	req := request(t, settings{
+	req := opening(t, settings{
 		"docker_env":         `{"A": "1", "BOTH": "env", "GH_TOKEN": "x", "no-name": "x"}`,
 		"docker_forward_env": "BOTH,FILE,EMPTY,MISSING,SUDO_PASSWORD,GITHUB_TOKEN, SPACED ",
 		"docker_extra_args":  "-e,ARG=2,--env,FROM_CALLER",
@@ -162,7 +162,7 @@ func TestVariablesReachCallsAndNeverTheContainer(t *testing.T) {
 }
 
 func TestX04KeysOfTheAgentDoNotReachAContainerUnasked(t *testing.T) {
-	b := mustPlan(t, request(t, nil, "OPENAI_API_KEY=x", "OPENAI_BASE_URL=x", "AWS_SECRET_ACCESS_KEY=x"))
+	b := mustPlan(t, opening(t, nil, "OPENAI_API_KEY=x", "OPENAI_BASE_URL=x", "AWS_SECRET_ACCESS_KEY=x"))
 	if len(b.p.callEnv) != 0 || !slices.Equal(b.p.config.Env, []string{"HOME=/root"}) {
 		t.Errorf("%q %q", b.p.callEnv, b.p.config.Env)
 	}

@@ -48,7 +48,7 @@ func TestF07ExtraArgumentsAreReadAsDockerReadsThem(t *testing.T) {
 		{[]string{"--runtime=runsc"}, `"Runtime":"runsc"`},
 	} {
 		list, _ := json.Marshal(c.args)
-		b := mustPlan(t, request(t, settings{"docker_extra_args": string(list)}))
+		b := mustPlan(t, opening(t, settings{"docker_extra_args": string(list)}))
 		got, _ := json.Marshal(map[string]any{"config": b.p.config, "host": b.p.host})
 		if !strings.Contains(string(got), c.want) {
 			t.Errorf("%q: no %s in %s", c.args, c.want, got)
@@ -98,7 +98,7 @@ func TestExtraArgumentsThatAreRefusedAreNamed(t *testing.T) {
 		{[]string{"--hostname", ""}, "not a name"},
 	} {
 		list, _ := json.Marshal(c.args)
-		_, err := planned(t, request(t, settings{"docker_extra_args": string(list)}), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
+		_, err := planned(t, opening(t, settings{"docker_extra_args": string(list)}), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
 		wantKind(t, err, driver.KindConfig, "docker_extra_args (", c.says)
 		if err != nil && strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%q: the error tells a secret", c.args)
@@ -107,7 +107,7 @@ func TestExtraArgumentsThatAreRefusedAreNamed(t *testing.T) {
 }
 
 func TestUnsafeArgumentsWeakenWhatIsAllowedAndSayIt(t *testing.T) {
-	b := mustPlan(t, request(t, settings{"docker_allow_unsafe_args": "true", "docker_extra_args": `["--cap-add=net_admin", "--cap-add", "CAP_CHOWN", "--security-opt", "seccomp=unconfined", "--pid", "host", "--ipc=host"]`}))
+	b := mustPlan(t, opening(t, settings{"docker_allow_unsafe_args": "true", "docker_extra_args": `["--cap-add=net_admin", "--cap-add", "CAP_CHOWN", "--security-opt", "seccomp=unconfined", "--pid", "host", "--ipc=host"]`}))
 	h := b.p.host
 	if got := strings.Join(h.CapAdd, " "); got != "CHOWN DAC_OVERRIDE FOWNER NET_ADMIN SETGID SETUID" {
 		t.Error(got)
@@ -118,23 +118,23 @@ func TestUnsafeArgumentsWeakenWhatIsAllowedAndSayIt(t *testing.T) {
 	if !strings.HasPrefix(b.p.featureState("isolation"), "degraded") || !b.p.told("cap-add, ipc, pid, security-opt") {
 		t.Errorf("%q", b.p.notices)
 	}
-	b = mustPlan(t, request(t, settings{"docker_allow_unsafe_args": "true", "docker_extra_args": "--privileged"}))
+	b = mustPlan(t, opening(t, settings{"docker_allow_unsafe_args": "true", "docker_extra_args": "--privileged"}))
 	if !b.p.host.Privileged || !strings.HasPrefix(b.p.featureState("capabilities"), "unsupported") {
 		t.Errorf("%+v", b.p.host)
 	}
 	for _, args := range []string{"--pid=container:x", "--ipc=shareable"} {
-		_, err := planned(t, request(t, settings{"docker_allow_unsafe_args": "true", "docker_extra_args": args}), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
+		_, err := planned(t, opening(t, settings{"docker_allow_unsafe_args": "true", "docker_extra_args": args}), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
 		wantKind(t, err, driver.KindConfig, "only host")
 	}
 }
 
 func TestSharedMemoryIsSetInOnePlace(t *testing.T) {
-	_, err := planned(t, request(t, settings{"docker_shm_size": "2g", "docker_extra_args": "--shm-size=1g"}), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
+	_, err := planned(t, opening(t, settings{"docker_shm_size": "2g", "docker_extra_args": "--shm-size=1g"}), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
 	wantKind(t, err, driver.KindConfig, "docker_shm_size", "docker_extra_args")
-	if b := mustPlan(t, request(t, settings{"docker_extra_args": "--shm-size=7m"})); b.p.host.ShmSize != 7<<20 {
+	if b := mustPlan(t, opening(t, settings{"docker_extra_args": "--shm-size=7m"})); b.p.host.ShmSize != 7<<20 {
 		t.Errorf("%d", b.p.host.ShmSize)
 	}
-	if b := mustPlan(t, request(t, settings{"docker_shm_size": "none"})); b.p.host.ShmSize != 0 {
+	if b := mustPlan(t, opening(t, settings{"docker_shm_size": "none"})); b.p.host.ShmSize != 0 {
 		t.Errorf("%d", b.p.host.ShmSize)
 	}
 }

@@ -78,6 +78,7 @@ type planner struct {
 	entrypoint []string // the image's
 	imageEnv   map[string]string
 	s6         bool
+	health     bool   // the image checks its health
 	user       string // as which the container runs; "" is root
 	hostUser   bool   // it is the caller
 	account    account
@@ -145,6 +146,7 @@ func newPlanner(req driver.OpenRequest, image *client.ImageInspectResult) *plann
 	if image.Config != nil {
 		b.entrypoint, b.user = image.Config.Entrypoint, image.Config.User
 		b.imageEnv = environment(image.Config.Env)
+		b.health = image.Config.Healthcheck != nil
 	}
 	b.s6 = isS6(b.entrypoint)
 	key := cfg.String("docker_shared_container_key")

@@ -26,8 +26,8 @@ import (
 // settings are the settings of a test, by key, as on the command line.
 type settings map[string]string
 
-// request is an opening with these settings: an own HERMES_HOME and caller's home, and the process's PATH.
-func request(t testing.TB, set settings, environ ...string) driver.OpenRequest {
+// opening is an opening with these settings: an own HERMES_HOME and caller's home, and the process's PATH.
+func opening(t testing.TB, set settings, environ ...string) driver.OpenRequest {
 	t.Helper()
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -135,7 +135,7 @@ func wantKind(t testing.TB, err error, kind driver.Kind, texts ...string) {
 }
 
 func TestADefaultContainerHasNoMoreThanItNeeds(t *testing.T) {
-	b := mustPlan(t, request(t, nil))
+	b := mustPlan(t, opening(t, nil))
 	h := b.p.host
 	if got := strings.Join(h.CapDrop, " ") + "/" + strings.Join(h.CapAdd, " "); got != "ALL/CHOWN DAC_OVERRIDE FOWNER SETGID SETUID" {
 		t.Error(got)
@@ -190,7 +190,7 @@ func TestUsersAndTheirRights(t *testing.T) {
 		{image: "", set: settings{"docker_run_as_host_user": "true"}, rootless: true, user: "0:0"},
 		{image: "", set: settings{"docker_run_as_host_user": "true"}, rootless: true, podman: true, user: fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()), usernsKey: "keep-id"},
 	} {
-		req := request(t, c.set)
+		req := opening(t, c.set)
 		b := newPlanner(req, anImage(dockerspec.DockerOCIImageConfig{}))
 		b.info, b.local, b.podman, b.rootless = anEngine(), true, c.podman, c.rootless
 		b.args = &extraArgs{}
@@ -208,7 +208,7 @@ func TestUsersAndTheirRights(t *testing.T) {
 			t.Errorf("%+v: user %q, %q", c, b.p.config.User, b.p.host.UsernsMode)
 		}
 	}
-	if user, yes, notice := chooseUser(request(t, settings{"docker_run_as_host_user": "true"}).Config, "x", false, false, -1, -1); user != "x" || yes || notice == "" {
+	if user, yes, notice := chooseUser(opening(t, settings{"docker_run_as_host_user": "true"}).Config, "x", false, false, -1, -1); user != "x" || yes || notice == "" {
 		t.Errorf("where there are no user ids: %q %v %q", user, yes, notice)
 	}
 }
@@ -229,35 +229,35 @@ func TestPasswdIsLookedUpByNameAndId(t *testing.T) {
 func TestAnInitThatIsMissingOrTheImagesOwn(t *testing.T) {
 	info := anEngine()
 	info.InitCommit.ID = "N/A"
-	b, err := planned(t, request(t, nil), info, anImage(dockerspec.DockerOCIImageConfig{}))
+	b, err := planned(t, opening(t, nil), info, anImage(dockerspec.DockerOCIImageConfig{}))
 	if err != nil || *b.p.host.Init || !b.p.told("docker-init") || !strings.HasPrefix(b.p.featureState("init"), "degraded") {
 		t.Errorf("no docker-init: %v %q", err, b.p.notices)
 	}
 	var c dockerspec.DockerOCIImageConfig
 	c.Entrypoint = []string{"/init"}
-	b, err = planned(t, request(t, nil), anEngine(), anImage(c))
+	b, err = planned(t, opening(t, nil), anEngine(), anImage(c))
 	if err != nil || *b.p.host.Init || len(b.p.config.Entrypoint) != 0 || b.p.config.Cmd[0] != "bash" || !strings.Contains(b.p.host.Tmpfs["/run"], ",exec,") {
 		t.Errorf("an s6 image: %v %+v %v", err, b.p.config, b.p.host.Tmpfs)
 	}
-	b = mustPlan(t, request(t, settings{"docker_snap_compat": "true"}))
+	b = mustPlan(t, opening(t, settings{"docker_snap_compat": "true"}))
 	if *b.p.host.Init || len(b.p.host.SecurityOpt) != 0 || !b.p.told("docker_snap_compat") || len(b.p.host.CapDrop) != 1 {
 		t.Errorf("snap: %+v %q", b.p.host, b.p.notices)
 	}
 }
 
 func TestReadOnlyRootKeepsOnlyMountsWritable(t *testing.T) {
-	b := mustPlan(t, request(t, settings{"docker_read_only": "true"}))
+	b := mustPlan(t, opening(t, settings{"docker_read_only": "true"}))
 	if !b.p.host.ReadonlyRootfs || !strings.Contains(b.p.host.Tmpfs["/tmp"], "noexec") || !b.p.told("installing packages") {
 		t.Errorf("%v %q", b.p.host.Tmpfs, b.p.notices)
 	}
-	b = mustPlan(t, request(t, settings{"docker_read_only": "true", "docker_tmp_exec": "true"}))
+	b = mustPlan(t, opening(t, settings{"docker_read_only": "true", "docker_tmp_exec": "true"}))
 	if !strings.Contains(b.p.host.Tmpfs["/tmp"], ",exec,") {
 		t.Errorf("asked for: %v", b.p.host.Tmpfs)
 	}
 }
 
 func TestTmpfsByTheirSettings(t *testing.T) {
-	b := mustPlan(t, request(t, settings{
+	b := mustPlan(t, opening(t, settings{
 		"docker_tmp_size": "2g", "docker_tmp_mode": "700", "docker_tmp_exec": "false", "docker_var_tmp_exec": "true", "docker_run_size": "0",
 		"container_persistent": "false", "docker_home_size": "1m", "docker_workspace_exec": "false",
 	}))
@@ -276,17 +276,27 @@ func TestTmpfsByTheirSettings(t *testing.T) {
 	if b.p.data || len(b.p.dataDirs) != 0 || len(b.p.host.Mounts) != 0 {
 		t.Errorf("%+v", b.p)
 	}
-	b = newPlanner(request(t, nil), anImage(dockerspec.DockerOCIImageConfig{}))
+	b = newPlanner(opening(t, nil), anImage(dockerspec.DockerOCIImageConfig{}))
 	if got := b.tmpfsOptions("home", 1000, 100); !strings.Contains(got, "uid=1000,gid=100") {
 		t.Error(got)
 	}
-	if b.podman = true; !strings.HasSuffix(b.tmpfsOptions("home", 1000, 100), "exec,size=1073741824,mode=1777") {
+	b.args, b.account = &extraArgs{}, account{UID: 1000}
+	b.setSecurity()
+	if got := strings.Join(b.p.host.CapAdd, " "); got != "CHOWN DAC_OVERRIDE FOWNER" {
+		t.Error(got)
+	}
+	b.p.host.CapAdd, b.podman = nil, true
+	b.setSecurity()
+	if len(b.p.host.CapAdd) != 0 {
+		t.Errorf("Podman gives an ordinary user %q", b.p.host.CapAdd)
+	}
+	if !strings.HasSuffix(b.tmpfsOptions("home", 1000, 100), "exec,size=1073741824,mode=1777") {
 		t.Error(b.tmpfsOptions("home", 1000, 100))
 	}
 }
 
 func TestWhatIsThrownAwayIsNeverTheKeptOne(t *testing.T) {
-	req := request(t, settings{"docker_shared_container_key": "team"})
+	req := opening(t, settings{"docker_shared_container_key": "team"})
 	kept := mustPlan(t, req).p
 	req.ThrowAway = true
 	away := mustPlan(t, req).p
@@ -313,14 +323,14 @@ func TestHermesFindsTheSameFiles(t *testing.T) {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
-	req := request(t, settings{"sandbox_dir": "/data/boxes"})
+	req := opening(t, settings{"sandbox_dir": "/data/boxes"})
 	if dirs := mustPlan(t, req).p.dataDirs; !slices.Equal(dirs, []string{"/data/boxes/docker/default/home", "/data/boxes/docker/default/workspace"}) {
 		t.Errorf("%q", dirs)
 	}
 }
 
 func TestDataOfAnEngineElsewhereIsInItsVolumes(t *testing.T) {
-	req := request(t, nil)
+	req := opening(t, nil)
 	b := newPlanner(req, anImage(dockerspec.DockerOCIImageConfig{}))
 	b.info, b.engineHost = anEngine(), "tcp://10.0.0.1:2376"
 	if err := errors.Join(b.readArgs(), b.chooseAccount(t.Context(), nil, nil)); err != nil {
@@ -338,19 +348,19 @@ func TestDataOfAnEngineElsewhereIsInItsVolumes(t *testing.T) {
 }
 
 func TestX09NoNetworkIsNoRouteAtAll(t *testing.T) {
-	b := mustPlan(t, request(t, settings{"docker_network": "false"}))
+	b := mustPlan(t, opening(t, settings{"docker_network": "false"}))
 	if b.p.host.NetworkMode != "none" || b.p.settings["network"] != "none" {
 		t.Errorf("%s", b.p.host.NetworkMode)
 	}
-	b = mustPlan(t, request(t, settings{"docker_network": "false", "docker_extra_args": "--network,none"}))
+	b = mustPlan(t, opening(t, settings{"docker_network": "false", "docker_extra_args": "--network,none"}))
 	if b.p.host.NetworkMode != "none" {
 		t.Errorf("%s", b.p.host.NetworkMode)
 	}
 	for _, args := range []string{"--network,bridge", "--net=host", "-p,80:80"} {
-		_, err := planned(t, request(t, settings{"docker_network": "false", "docker_extra_args": args}), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
+		_, err := planned(t, opening(t, settings{"docker_network": "false", "docker_extra_args": args}), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
 		wantKind(t, err, driver.KindConfig, "docker_extra_args")
 	}
-	b = mustPlan(t, request(t, settings{"docker_extra_args": "--network,host"}))
+	b = mustPlan(t, opening(t, settings{"docker_extra_args": "--network,host"}))
 	if !strings.HasPrefix(b.p.featureState("network"), "degraded") || !b.p.told("network of the engine's machine") {
 		t.Errorf("%q", b.p.notices)
 	}
@@ -361,7 +371,7 @@ func TestEqualSettingsAreKnownAgainAndSecretsAreNotAmongThem(t *testing.T) {
 		"docker_env": `{"TOK": "s3cret"}`, "docker_extra_args": "-e,KEY=s3cret,--label,a=b", "docker_volumes": "vol:/data",
 		"docker_forward_env": "FWD", "docker_tmp_mode": "1777", "docker_tmp_size": "512m",
 	}
-	req := request(t, set, "FWD=s3cret")
+	req := opening(t, set, "FWD=s3cret")
 	one, two := mustPlan(t, req).p, mustPlan(t, req).p
 	if one.settings.Fingerprint() != two.settings.Fingerprint() || len(one.settings) < 20 {
 		t.Errorf("%v\n%v", one.settings, two.settings)
@@ -378,7 +388,7 @@ func TestEqualSettingsAreKnownAgainAndSecretsAreNotAmongThem(t *testing.T) {
 	} {
 		changed := maps.Clone(set)
 		changed[key] = value
-		other := request(t, changed, "FWD=s3cret")
+		other := opening(t, changed, "FWD=s3cret")
 		other.Identity = req.Identity
 		if diff := mustPlan(t, other).p.settings.Diff(one.settings); !slices.Contains(diff, key) {
 			t.Errorf("%s changed: %q", key, diff)
@@ -386,7 +396,7 @@ func TestEqualSettingsAreKnownAgainAndSecretsAreNotAmongThem(t *testing.T) {
 	}
 	changed := maps.Clone(set)
 	changed["docker_env"] = `{"TOK": "changed"}`
-	other := request(t, changed, "FWD=changed")
+	other := opening(t, changed, "FWD=changed")
 	other.Identity = req.Identity
 	if diff := mustPlan(t, other).p.settings.Diff(one.settings); len(diff) > 0 {
 		t.Errorf("values of variables changed: %q", diff)
@@ -394,7 +404,7 @@ func TestEqualSettingsAreKnownAgainAndSecretsAreNotAmongThem(t *testing.T) {
 }
 
 func TestSkillsCachesAndCredentialsAreMountedReadOnly(t *testing.T) {
-	req := request(t, settings{"credential_files": "cred.json,.env,gone.json"})
+	req := opening(t, settings{"credential_files": "cred.json,.env,gone.json"})
 	hermes := req.Identity.Home
 	for _, name := range []string{"skills/x/SKILL.md", "cache/web/page", "cred.json", ".env"} {
 		file := filepath.Join(hermes, name)
@@ -424,7 +434,16 @@ func TestSkillsCachesAndCredentialsAreMountedReadOnly(t *testing.T) {
 		}
 	}
 
-	b = mustPlan(t, request(t, settings{"credential_files": "cred.json", "docker_skip_profile_mounts": "true"}))
+	if b.p.told("cannot be read") {
+		t.Errorf("root reads everything: %q", b.p.notices)
+	}
+	b.account.UID = os.Getuid() + 1
+	b.setHermesFiles()
+	if !b.p.told("skills cannot be read by the container's user") || !b.p.told("cache/web cannot") {
+		t.Errorf("%q", b.p.notices)
+	}
+
+	b = mustPlan(t, opening(t, settings{"credential_files": "cred.json", "docker_skip_profile_mounts": "true"}))
 	if b.p.refresh != nil || b.p.staging != "" {
 		t.Error("docker_skip_profile_mounts mounts credential files")
 	}

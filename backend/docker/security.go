@@ -41,8 +41,10 @@ var (
 func (b *planner) setProcess() {
 	config, host := b.p.config, b.p.host
 	run := []string{"bash", "-p", "-c", firstProcess}
-	noHealth := &container.HealthConfig{Test: []string{"NONE"}}
-	config.Healthcheck, config.WorkingDir = noHealth, "/"
+	config.WorkingDir = "/"
+	if b.health {
+		config.Healthcheck = &container.HealthConfig{Test: []string{"NONE"}} // the image's own asks after a program that is not run
+	}
 	snap := b.cfg.Bool("docker_snap_compat")
 	init := false
 	switch {
@@ -110,7 +112,10 @@ func chooseUser(cfg driver.Config, image string, rootless, podman bool, uid, gid
 func (b *planner) setSecurity() {
 	host := b.p.host
 	host.CapDrop = []string{"ALL"}
-	host.CapAdd = slices.Clone(baseCaps)
+	if b.account.root() || !b.podman {
+		// Podman gives an ordinary user what is added; with Docker it is only what such a user's programs could ever have.
+		host.CapAdd = slices.Clone(baseCaps)
+	}
 	if b.account.root() && !b.hostUser {
 		host.CapAdd = append(host.CapAdd, switchCaps...)
 	}
@@ -127,7 +132,7 @@ func (b *planner) setSecurity() {
 	case len(b.args.capAdd) > 0:
 		b.feature("capabilities", driver.Degraded, strings.Join(host.CapAdd, ", "))
 	default:
-		b.feature("capabilities", driver.Active, "all dropped but "+strings.Join(host.CapAdd, ", "))
+		b.feature("capabilities", driver.Active, "kept: "+or(strings.Join(host.CapAdd, ", "), "none"))
 	}
 	if b.cfg.Bool("docker_snap_compat") {
 		b.feature("no-new-privileges", driver.Unsupported, "switched off by docker_snap_compat")

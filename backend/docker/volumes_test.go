@@ -88,14 +88,14 @@ func TestAVolumeThatCannotBeIsNamedWithItsPlace(t *testing.T) {
 		if strings.Contains(c.args, "type=") {
 			set["docker_extra_args"] = `["--mount", "` + strings.TrimPrefix(c.args, "--mount,") + `"]`
 		}
-		_, err := planned(t, request(t, set), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
+		_, err := planned(t, opening(t, set), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
 		wantKind(t, err, driver.KindConfig, c.want)
 	}
 }
 
 func TestWhatTheUserMountsReplacesWhatIsOurs(t *testing.T) {
 	dir := t.TempDir()
-	req := request(t, settings{"docker_volumes": dir + ":/workspace," + dir + ":/root/.hermes/skills:ro,big:/tmp," + dir + ":/workspace/sub"})
+	req := opening(t, settings{"docker_volumes": dir + ":/workspace," + dir + ":/root/.hermes/skills:ro,big:/tmp," + dir + ":/workspace/sub"})
 	if err := os.MkdirAll(filepath.Join(req.Identity.Home, "skills"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestTheEnginesSocketIsMountedAndToldOf(t *testing.T) {
 	if err := os.Symlink(socket, link); err != nil {
 		t.Fatal(err)
 	}
-	b := mustPlan(t, request(t, settings{"docker_volumes": link + ":/s"}))
+	b := mustPlan(t, opening(t, settings{"docker_volumes": link + ":/s"}))
 	if !b.p.told("engine's socket") || !strings.HasPrefix(b.p.featureState("isolation"), "degraded the engine's socket") || !slices.Contains(b.p.host.Binds, link+":/s") {
 		t.Errorf("%q %s", b.p.notices, b.p.featureState("isolation"))
 	}
