@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -192,7 +193,7 @@ func (s *sandbox) make(ctx context.Context) error {
 	config := *s.plan.config
 	config.Labels = s.labels()
 	made, err := s.eng.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name: s.plan.name, Config: &config, HostConfig: s.plan.host, NetworkingConfig: s.plan.network,
+		Name: s.plan.name, Config: &config, HostConfig: withStateDir(s.plan.host), NetworkingConfig: s.plan.network,
 	})
 	if cerrdefs.IsConflict(err) {
 		return errAgain // somebody on another machine was first
@@ -212,6 +213,19 @@ func (s *sandbox) make(ctx context.Context) error {
 	}
 	s.id = made.ID
 	return nil
+}
+
+// withStateDir mounts a second tmpfs for the state of kept sessions where the first one belongs to the container's user alone:
+// in an image without mkdir there is no other way to a directory of its own.
+func withStateDir(host *container.HostConfig) *container.HostConfig {
+	options := host.Tmpfs[stateRoot]
+	if !strings.Contains(options, "mode=0700") && !strings.Contains(options, "mode=700") {
+		return host
+	}
+	with := *host
+	with.Tmpfs = maps.Clone(host.Tmpfs)
+	with.Tmpfs[path.Join(stateRoot, "state")] = options
+	return &with
 }
 
 // startError explains why a new container did not start.

@@ -26,7 +26,8 @@ type surroundings struct {
 	notices         []string
 }
 
-// setupScript says who the container's user is, where he is at home, and makes the directories for state files. It uses
+// setupScript says who the container's user is, where he is at home, and makes the directories for state files. An engine
+// has / for the home of a root that passwd does not know. It uses
 // builtins, but for mkdir: where an image has none, the tmpfs itself is the one directory. What it prints ends in NULs.
 // Arguments: the tmpfs, the name of the private directory, what the names of others begin with, the wanted directory, the
 // wanted home.
@@ -37,6 +38,7 @@ while IFS=: read -r name _ uid _ _ place _; do
 	[[ $uid != "$EUID" ]] || { user=$name home=${home:-$place}; break; }
 done 2>/dev/null </etc/passwd
 [[ $home == /* ]] || home=/
+[[ $user || $EUID != 0 || $home != / || ! -d /root ]] || home=/root
 for dir in "$dir" "$home" /; do
 	[[ ! $dir ]] || ! cd -- "$dir" 2>/dev/null || break
 done
@@ -47,8 +49,9 @@ if type -P mkdir >/dev/null; then
 		[[ -d $made && ! -L $made && -O $made && -w $made ]] || { echo "$made cannot be used by user $EUID" >&2; exit 1; }
 	done
 else
-	state=$root private=$root
-	[[ -w $root ]] || { echo "$root cannot be written by user $EUID" >&2; exit 1; }
+	private=$root
+	[[ -d $state ]] || state=$root
+	[[ -w $root && -w $state ]] || { echo "$root cannot be written by user $EUID" >&2; exit 1; }
 fi
 printf '%s\0' "elsewhere" "${user:-$EUID}" "$home" "$dir" "$state" "$private"
 for made in "$root/$others"*; do
