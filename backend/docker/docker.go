@@ -19,14 +19,15 @@ import (
 
 // sandbox is one container as one process uses it.
 type sandbox struct {
-	eng  *engine
-	plan *plan
-	req  driver.OpenRequest
-	log  *slog.Logger
-	id   string     // the container's whole id
-	lock *kept.Lock // nil for a container that nobody else can find
-	env  []string   // added to that of every bash
-	info driver.Info
+	eng   *engine
+	plan  *plan
+	req   driver.OpenRequest
+	log   *slog.Logger
+	id    string     // the container's whole id
+	lock  *kept.Lock // nil for a container that nobody else can find
+	fresh bool       // the opening itself has started the container
+	env   []string   // added to that of every bash
+	info  driver.Info
 
 	ctx    context.Context // done when the sandbox is closed
 	cancel context.CancelFunc

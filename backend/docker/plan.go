@@ -64,7 +64,7 @@ func makePlan(_ context.Context, _ *client.Client, req driver.OpenRequest, image
 	p := &plan{
 		name:    kept.Name(req.Identity, cfg.String("docker_shared_container_key"), req.Task),
 		process: cfg.Bool("docker_persist_across_processes"),
-		data:    cfg.Bool("container_persistent"),
+		data:    cfg.Bool("container_persistent") && !req.ThrowAway && req.Identity.Home != "",
 		dir:     "/root",
 		config: &container.Config{
 			Image: cfg.String("docker_image"), Entrypoint: []string{"bash", "-c", mainScript}, Cmd: []string{}, Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},

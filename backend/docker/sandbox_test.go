@@ -70,6 +70,13 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
+// in gives the same world to a subtest.
+func (w *world) in(t testing.TB) *world {
+	other := *w
+	other.t = t
+	return &other
+}
+
 // request is what package elsewhere would ask; settings are pairs of key and value.
 func (w *world) request(task string, settings ...string) driver.OpenRequest {
 	w.t.Helper()

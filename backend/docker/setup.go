@@ -5,12 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
@@ -83,10 +86,14 @@ func (s *sandbox) setupFailed(ctx context.Context, out string, err error) error 
 		return ctx.Err()
 	}
 	missing := func(text string) bool {
+		text = strings.ToLower(text)
 		return strings.Contains(text, "bash") && (strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory"))
 	}
 	if missing(out) || err != nil && missing(err.Error()) {
 		return s.noBash()
+	}
+	if strings.HasPrefix(out, "OCI runtime exec failed") {
+		return fmt.Errorf("%w: %s", errAgain, oneLine(out)) // it may be stopping
 	}
 	if failed, ok := errors.AsType[*scriptError](err); ok {
 		text := failed.Error()
@@ -100,6 +107,9 @@ func (s *sandbox) setupFailed(ctx context.Context, out string, err error) error 
 			err = errors.New("its bash answered " + oneLine(out[:min(len(out), 200)]))
 		}
 		return failure(driver.KindUnavailable, "the container of the image %s cannot be used: %w", s.plan.config.Image, err)
+	}
+	if !s.fresh {
+		return fmt.Errorf("%w: %s", errAgain, err) // it ran a moment ago
 	}
 	// It ended at once: why?
 	found, ierr := s.eng.ContainerInspect(ctx, s.id, client.ContainerInspectOptions{})
@@ -120,18 +130,12 @@ func (s *sandbox) lastWords(ctx context.Context) string {
 		return "it left no word"
 	}
 	defer logs.Close()
-	text := make([]byte, tailBytes)
-	n, _ := logs.Read(text)
-	words := strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' {
-			return -1
-		}
-		return r
-	}, string(text[:n]))
-	if words = oneLine(words); words == "" {
-		return "it left no word"
+	var words tail
+	_, _ = stdcopy.StdCopy(&words, &words, io.LimitReader(logs, 64<<10))
+	if text := oneLine(words.String()); text != "" {
+		return text
 	}
-	return words
+	return "it left no word"
 }
 
 // privateName names the directory for this process's own state files; those of the same machine, user and home begin alike,
