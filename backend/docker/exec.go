@@ -376,7 +376,8 @@ const killScript = `for dir in /proc/[0-9]*; do
 	while IFS= read -r -d '' entry; do
 		[[ $entry != "$1" ]] || { kill -KILL "${dir#/proc/}"; break; }
 	done <"$dir/environ"
-done 2>/dev/null`
+done 2>/dev/null
+:`
 
 // Kill ends the bash and what it started that still carries its id, by another bash of the same user. Where no bash can be
 // started any more nothing can be ended without more rights than the call had; the connection is given up all the same.

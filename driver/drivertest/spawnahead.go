@@ -20,7 +20,7 @@ func (b *box) waiting(n int) []string {
 	var ids []string
 	same := 0
 	b.t.eventually(fmt.Sprintf("%d shells wait", n), time.Second, func() bool {
-		now := b.rec.live()
+		now := b.rec.idle()
 		if len(now) != n || !slices.Equal(now, ids) {
 			same = 0
 		}
