@@ -37,7 +37,7 @@ func TestTheKeeperListsInspectsStopsAndRemoves(t *testing.T) {
 	}
 	byTask := map[string]driver.SandboxInfo{list[0].Task: list[0], list[1].Task: list[1]}
 	a, b := byTask["first\n"], byTask["second"]
-	if a.ID != first.info.SandboxID || a.Name != first.plan.name || a.State != driver.StateRunning || !a.Persistent || a.InUse || a.Image != testImage || time.Since(a.Created) > time.Hour || len(a.Data) == 0 {
+	if a.ID != first.info.SandboxID || a.Name != first.plan.name || a.State != driver.StateRunning || !a.Persistent || a.InUse || !strings.Contains(a.Image, testImage) || time.Since(a.Created) > time.Hour || len(a.Data) == 0 {
 		t.Errorf("the first is listed as %+v", a)
 	}
 	if b.ID != second.info.SandboxID || b.Persistent || !b.InUse {

@@ -162,6 +162,8 @@ func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
 		return false, paused(s.plan.name)
 	case container.StateDead:
 		return false, s.removeThen(ctx, c.ID)
+	case "stopping": // Podman's
+		return false, s.awaitChange(ctx, c.ID, c.State.Status)
 	}
 	running := c.State.Status == container.StateRunning
 	action, diff, err := s.decide(ctx, c, running)
@@ -179,7 +181,7 @@ func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
 	}
 	s.fresh = true
 	if _, err := s.eng.ContainerStart(ctx, c.ID, client.ContainerStartOptions{}); err != nil {
-		if cerrdefs.IsNotFound(err) {
+		if cerrdefs.IsNotFound(err) || strings.Contains(err.Error(), "container state improper") { // Podman's word for a change meanwhile
 			return false, errAgain
 		}
 		if c.State.Status == container.StateCreated {
@@ -202,9 +204,9 @@ func (s *sandbox) make(ctx context.Context) error {
 	config := *s.plan.config
 	config.Labels = s.labels()
 	made, err := s.eng.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name: s.plan.name, Config: &config, HostConfig: withStateDir(s.plan.host), NetworkingConfig: s.plan.network,
+		Name: s.plan.name, Config: &config, HostConfig: withStateDir(s.plan.host, s.user), NetworkingConfig: s.plan.network,
 	})
-	if cerrdefs.IsConflict(err) {
+	if cerrdefs.IsConflict(err) || err != nil && strings.Contains(err.Error(), "is already in use") { // Podman has no status for it
 		return errAgain // somebody on another machine was first
 	}
 	if err != nil {
@@ -224,16 +226,18 @@ func (s *sandbox) make(ctx context.Context) error {
 	return nil
 }
 
-// withStateDir mounts a second tmpfs for the state of kept sessions where the first one belongs to the container's user alone:
-// in an image without mkdir there is no other way to a directory of its own.
-func withStateDir(host *container.HostConfig) *container.HostConfig {
-	options := host.Tmpfs[stateRoot]
-	if !strings.Contains(options, "mode=0700") && !strings.Contains(options, "mode=700") {
+// withStateDir closes the tmpfs for state files to all but root where root is the container's user, and mounts a second one
+// for the state of kept sessions: in an image without mkdir there is no other way to a directory of its own.
+func withStateDir(host *container.HostConfig, user string) *container.HostConfig {
+	options, ok := host.Tmpfs[stateRoot]
+	user, _, _ = strings.Cut(user, ":")
+	if !ok || user != "" && user != "root" && user != "0" {
 		return host
 	}
+	options = strings.Join(slices.DeleteFunc(strings.Split(options, ","), func(o string) bool { return strings.HasPrefix(o, "mode=") }), ",") + ",mode=0700"
 	with := *host
 	with.Tmpfs = maps.Clone(host.Tmpfs)
-	with.Tmpfs[path.Join(stateRoot, "state")] = options
+	with.Tmpfs[stateRoot], with.Tmpfs[path.Join(stateRoot, "state")] = options, options
 	return &with
 }
 

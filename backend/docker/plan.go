@@ -80,9 +80,6 @@ func makePlan(_ context.Context, _ *client.Client, req driver.OpenRequest, image
 	if image.Config != nil && len(image.Config.Env) > 0 {
 		p.config.Env = nil
 	}
-	if user := image.Config; user == nil || user.User == "" || user.User == "root" || user.User == "0" {
-		p.host.Tmpfs[stateRoot] = "rw,nosuid,nodev,noexec,size=64m,mode=0700"
-	}
 	if !cfg.Bool("docker_network") {
 		p.host.NetworkMode = "none"
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/moby/moby/api/pkg/stdcopy"
-	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -113,7 +112,7 @@ func (s *sandbox) setupFailed(ctx context.Context, out string, err error) error 
 	}
 	// It ended at once: why?
 	found, ierr := s.eng.ContainerInspect(ctx, s.id, client.ContainerInspectOptions{})
-	if ierr != nil || found.Container.State.Status != container.StateExited {
+	if ierr != nil || found.Container.State.Running {
 		return err
 	}
 	log := s.lastWords(ctx)
