@@ -34,6 +34,7 @@ func TestConformance(t *testing.T) {
 		Backend:       docker.Backend(),
 		Place:         place,
 		KeepsChildren: true,
+		Parallel:      2,
 		Lacks:         map[drivertest.Need]string{drivertest.NeedCallerEnv: "a container has an environment of its own"},
 		Skip: map[string]string{
 			"secrets/scrub_profile removes such names of the login files too": "scrub_profile is a setting of local: a container's login files are its image's",

@@ -47,7 +47,7 @@ func spawnAheadGroup() group {
 						r.fail("call %s did not run in one of the waiting shells %q", r.CallID, ids)
 					}
 					s.flush()
-					if live := len(b.rec.live()); live > n+1 {
+					if live := len(b.rec.idle()); live > n+1 {
 						t.Errorf("%d shells live after call %d, %d should wait", live, i, n)
 					}
 				}
