@@ -19,14 +19,16 @@ import (
 
 // sandbox is one container as one process uses it.
 type sandbox struct {
-	eng  *engine
-	plan *plan
-	req  driver.OpenRequest
-	log  *slog.Logger
-	id   string     // the container's whole id
-	lock *kept.Lock // nil for a container that nobody else can find
-	env  []string   // added to that of every bash
-	info driver.Info
+	eng   *engine
+	plan  *plan
+	req   driver.OpenRequest
+	log   *slog.Logger
+	id    string     // the container's whole id
+	lock  *kept.Lock // nil for a container that nobody else can find
+	fresh bool       // the opening itself has started the container
+	user  string     // as which the container runs; "" is root
+	env   []string   // added to that of every bash
+	info  driver.Info
 
 	ctx    context.Context // done when the sandbox is closed
 	cancel context.CancelFunc
@@ -77,6 +79,9 @@ func (s *sandbox) open(ctx context.Context) error {
 	}
 	if s.plan, err = makePlan(ctx, s.eng.Client, s.req, image); err != nil {
 		return err
+	}
+	if s.user = s.plan.config.User; s.user == "" && image.Config != nil {
+		s.user = image.Config.User
 	}
 	if s.alone() {
 		s.plan.process = false

@@ -42,8 +42,8 @@ type process struct {
 	conn   connection
 	frames *bufio.Reader
 	stdin  stdin
-	out    output
-	errs   output
+	out    *outStream
+	errs   *outStream
 	closed atomic.Int32 // how many of the three streams the user of the process has closed
 	sent   atomic.Bool  // stdin is closed: a command runs
 
@@ -119,10 +119,7 @@ func (s *sandbox) start(ctx context.Context, args, env []string) (*process, erro
 		streamEnd: make(chan struct{}), done: make(chan struct{}),
 	}
 	p.stdin.p = p
-	for _, o := range []*output{&p.out, &p.errs} {
-		o.p = p
-		o.PipeReader, o.w = io.Pipe()
-	}
+	p.out, p.errs = newOutStream(p.closeOne), newOutStream(p.closeOne)
 	return p, nil
 }
 
@@ -161,22 +158,6 @@ func (s *stdin) Close() error {
 
 func (s *stdin) SetWriteDeadline(t time.Time) error { return s.p.conn.SetWriteDeadline(t) }
 
-// output is one of the two streams. What comes after it was closed is thrown away, so that the other one is not held up.
-type output struct {
-	*io.PipeReader
-	p    *process
-	w    *io.PipeWriter
-	once sync.Once
-}
-
-func (o *output) Close() error {
-	o.once.Do(func() {
-		_ = o.PipeReader.Close()
-		o.p.closeOne()
-	})
-	return nil
-}
-
 // closeOne gives the connection up when all three streams are closed. A child in the background lives on: the engine then
 // throws away what it prints.
 func (p *process) closeOne() {
@@ -190,8 +171,8 @@ func (p *process) closeAll() {
 }
 
 func (p *process) Stdin() io.WriteCloser { return &p.stdin }
-func (p *process) Stdout() io.ReadCloser { return &p.out }
-func (p *process) Stderr() io.ReadCloser { return &p.errs }
+func (p *process) Stdout() io.ReadCloser { return p.out }
+func (p *process) Stderr() io.ReadCloser { return p.errs }
 
 // split takes the frames apart until the connection ends: a stream's number, a length, so many bytes.
 func (p *process) split() {
@@ -200,33 +181,37 @@ func (p *process) split() {
 		p.streamErr = err
 	}
 	_ = p.conn.Close() // a write to an ended bash is an error
-	_ = p.out.w.CloseWithError(p.streamErr)
-	_ = p.errs.w.CloseWithError(p.streamErr)
+	end := p.streamErr
+	if end == nil {
+		end = io.EOF
+	}
+	p.out.finish(end)
+	p.errs.finish(end)
 	close(p.streamEnd)
 	p.box.disown(p)
 }
 
 func (p *process) splitFrames(r *bufio.Reader) error {
 	var head [8]byte
-	buffer := make([]byte, 0)
+	var buffer []byte
 	for {
 		if _, err := io.ReadFull(r, head[:]); err != nil {
 			return err
 		}
-		to := p.out.w
+		to := p.out
 		switch stdcopy.StdType(head[0]) {
 		case stdcopy.Stdin, stdcopy.Stdout:
 		case stdcopy.Stderr, stdcopy.Systemerr:
-			to = p.errs.w
+			to = p.errs
 		default:
 			return fmt.Errorf("the engine's stream is not in frames (%q)", head[:])
 		}
-		if len(buffer) == 0 {
+		if buffer == nil {
 			buffer = make([]byte, copyBytes)
 		}
 		for left := int(binary.BigEndian.Uint32(head[4:])); left > 0; {
 			n, err := r.Read(buffer[:min(left, len(buffer))])
-			_, _ = to.Write(buffer[:n]) // fails where the reader has closed it: thrown away
+			to.put(buffer[:n])
 			left -= n
 			if err != nil {
 				return io.ErrUnexpectedEOF
@@ -235,8 +220,8 @@ func (p *process) splitFrames(r *bufio.Reader) error {
 	}
 }
 
-// Wait learns of the bash's own end in two ways: from the end of its streams, and, where a child holds them, from the engine,
-// which is asked now and then while a command runs. The engine itself closes the streams of an exec two seconds after its
+// Wait learns of the bash's own end in two ways: from the end of its streams, and, where a child holds them or nobody reads
+// them, from the engine, which is asked now and then while a command runs. The engine itself closes the streams of an exec two seconds after its
 // bash.
 func (p *process) Wait(ctx context.Context) (driver.ExitStatus, error) {
 	p.watch.Do(func() {
@@ -279,7 +264,7 @@ func (p *process) learn(ctx context.Context) {
 			open = false
 		case <-ctx.Done():
 		case <-timer.C:
-			if p.sent.Load() {
+			if p.sent.Load() || p.out.held() || p.errs.held() {
 				if ended, err := p.ask(ctx); err == nil && ended {
 					return
 				}
@@ -391,7 +376,8 @@ const killScript = `for dir in /proc/[0-9]*; do
 	while IFS= read -r -d '' entry; do
 		[[ $entry != "$1" ]] || { kill -KILL "${dir#/proc/}"; break; }
 	done <"$dir/environ"
-done 2>/dev/null`
+done 2>/dev/null
+:`
 
 // Kill ends the bash and what it started that still carries its id, by another bash of the same user. Where no bash can be
 // started any more nothing can be ended without more rights than the call had; the connection is given up all the same.
@@ -437,8 +423,8 @@ func (s *sandbox) run(ctx context.Context, script string, args ...string) (strin
 	_ = p.stdin.Close()
 	var said strings.Builder
 	var reading sync.WaitGroup
-	reading.Go(func() { _, _ = io.Copy(&said, io.LimitReader(&p.errs, tailBytes)); _ = p.errs.Close() })
-	text, err := io.ReadAll(io.LimitReader(&p.out, scriptOutput))
+	reading.Go(func() { _, _ = io.Copy(&said, io.LimitReader(p.errs, tailBytes)); _ = p.errs.Close() })
+	text, err := io.ReadAll(io.LimitReader(p.out, scriptOutput))
 	reading.Wait()
 	if err == nil {
 		err = ctx.Err()

@@ -266,22 +266,30 @@ func features(c container.InspectResponse) []driver.Feature {
 	return list
 }
 
+// defaultCapabilities are what an engine gives a container that asks for nothing; Podman gives fewer.
+var defaultCapabilities = strings.Fields("AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE NET_RAW SETFCAP SETGID SETPCAP SETUID SYS_CHROOT")
+
+// capabilities tells what is left. Docker keeps "ALL" as it was asked for, Podman every single one that was taken away.
 func capabilities(h *container.HostConfig) driver.Feature {
 	f := driver.Feature{Name: "capabilities", State: driver.Active}
-	switch added := strings.Join(h.CapAdd, ", "); {
+	name := func(c string) string { return strings.TrimPrefix(strings.ToUpper(c), "CAP_") }
+	left := slices.Clone(defaultCapabilities)
+	for _, dropped := range h.CapDrop {
+		left = slices.DeleteFunc(left, func(c string) bool { return name(dropped) == "ALL" || name(dropped) == c })
+	}
+	for _, added := range h.CapAdd {
+		left = append(left, name(added))
+	}
+	slices.Sort(left)
+	switch left = slices.Compact(left); {
 	case h.Privileged:
 		f.State, f.Detail = driver.Unsupported, "privileged: all of the host's"
-	case slices.ContainsFunc(h.CapDrop, func(c string) bool { return strings.EqualFold(c, "ALL") || strings.EqualFold(c, "CAP_ALL") }):
+	case len(left) == 0:
 		f.Detail = "none"
-		if added != "" {
-			f.Detail = "only " + added
-		}
-	case len(h.CapDrop) > 0:
-		f.State, f.Detail = driver.Degraded, "the engine's default without "+strings.Join(h.CapDrop, ", ")
-		if added != "" {
-			f.Detail += ", with " + added
-		}
 	default:
+		f.Detail = "only " + strings.Join(left, ", ")
+	}
+	if len(h.CapDrop) == 0 && !h.Privileged {
 		f.State, f.Detail = driver.Degraded, "the engine's default"
 	}
 	return f

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,14 +41,12 @@ const (
 )
 
 const (
-	// changeWait bounds the wait for a container that somebody else starts, restarts or removes, and changePoll is how often
-	// it is looked at.
+	// changeWait bounds the wait for a container that somebody else makes, starts, restarts or removes, and changePoll is how
+	// often it is looked at.
 	changeWait = 30 * time.Second
 	changePoll = 50 * time.Millisecond
 	// removeWait bounds the removal of what a failed opening made.
 	removeWait = 15 * time.Second
-	// tries bounds how often an opening begins again because others made or removed the container meanwhile.
-	tries = 5
 )
 
 // labels say whose container this is and what it was made with. None is a secret.
@@ -107,37 +106,47 @@ func (s *sandbox) enter(ctx context.Context) (*surroundings, error) {
 		}
 		defer done()
 	}
-	for range tries {
-		made, err := s.ensure(ctx)
-		if errors.Is(err, errAgain) {
-			continue
+	for deadline := time.Now().Add(changeWait); ; {
+		around, err := s.tryEnter(ctx)
+		if !errors.Is(err, errAgain) {
+			return around, err
 		}
-		if err != nil {
-			return nil, err
+		select {
+		case <-time.After(changePoll):
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		around, err := s.lookAround(ctx)
-		if err == nil && s.lock != nil {
-			err = s.lock.Use()
+		if time.Now().After(deadline) {
+			return nil, failure(driver.KindUnavailable, "the container %s could not be entered within %s: %w", s.plan.name, changeWait, err)
 		}
-		if err != nil {
-			if made {
-				s.removeMade(ctx, s.id)
-			}
-			return nil, err
-		}
-		return around, nil
 	}
-	return nil, failure(driver.KindUnavailable, "the container %s was made and removed by others again and again; try again", s.plan.name)
+}
+
+// tryEnter is one try of enter. What it made and cannot use it removes.
+func (s *sandbox) tryEnter(ctx context.Context) (*surroundings, error) {
+	made, err := s.ensure(ctx)
+	if err != nil {
+		return nil, err
+	}
+	around, err := s.lookAround(ctx)
+	if err == nil && s.lock != nil {
+		err = s.lock.Use()
+	}
+	if err != nil && made {
+		s.removeMade(ctx, s.id)
+	}
+	return around, err
 }
 
 // errAgain says that the container changed meanwhile.
-var errAgain = errors.New("the container changed meanwhile")
+var errAgain = errors.New("it changes all the time")
 
 // ensure finds the container in whatever state, or makes it; it then runs. made says that this call made it.
 func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
 	found, err := s.eng.ContainerInspect(ctx, s.plan.name, client.ContainerInspectOptions{})
 	switch {
 	case cerrdefs.IsNotFound(err):
+		s.fresh = true
 		return true, s.make(ctx)
 	case err != nil:
 		return false, s.eng.explain("looking for the container "+s.plan.name, err)
@@ -153,6 +162,8 @@ func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
 		return false, paused(s.plan.name)
 	case container.StateDead:
 		return false, s.removeThen(ctx, c.ID)
+	case "stopping": // Podman's
+		return false, s.awaitChange(ctx, c.ID, c.State.Status)
 	}
 	running := c.State.Status == container.StateRunning
 	action, diff, err := s.decide(ctx, c, running)
@@ -165,11 +176,12 @@ func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
 		s.say("the container was made again, since it had been made with other settings: " + s.describe(c, diff))
 		return false, s.removeThen(ctx, c.ID)
 	case running:
-		s.id = c.ID
+		s.id, s.fresh = c.ID, false
 		return false, nil
 	}
+	s.fresh = true
 	if _, err := s.eng.ContainerStart(ctx, c.ID, client.ContainerStartOptions{}); err != nil {
-		if cerrdefs.IsNotFound(err) {
+		if cerrdefs.IsNotFound(err) || strings.Contains(err.Error(), "container state improper") { // Podman's word for a change meanwhile
 			return false, errAgain
 		}
 		if c.State.Status == container.StateCreated {
@@ -192,9 +204,9 @@ func (s *sandbox) make(ctx context.Context) error {
 	config := *s.plan.config
 	config.Labels = s.labels()
 	made, err := s.eng.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name: s.plan.name, Config: &config, HostConfig: s.plan.host, NetworkingConfig: s.plan.network,
+		Name: s.plan.name, Config: &config, HostConfig: withStateDir(s.plan.host, s.user), NetworkingConfig: s.plan.network,
 	})
-	if cerrdefs.IsConflict(err) {
+	if cerrdefs.IsConflict(err) || err != nil && strings.Contains(err.Error(), "is already in use") { // Podman has no status for it
 		return errAgain // somebody on another machine was first
 	}
 	if err != nil {
@@ -212,6 +224,21 @@ func (s *sandbox) make(ctx context.Context) error {
 	}
 	s.id = made.ID
 	return nil
+}
+
+// withStateDir closes the tmpfs for state files to all but root where root is the container's user, and mounts a second one
+// for the state of kept sessions: in an image without mkdir there is no other way to a directory of its own.
+func withStateDir(host *container.HostConfig, user string) *container.HostConfig {
+	options, ok := host.Tmpfs[stateRoot]
+	user, _, _ = strings.Cut(user, ":")
+	if !ok || user != "" && user != "root" && user != "0" {
+		return host
+	}
+	options = strings.Join(slices.DeleteFunc(strings.Split(options, ","), func(o string) bool { return strings.HasPrefix(o, "mode=") }), ",") + ",mode=0700"
+	with := *host
+	with.Tmpfs = maps.Clone(host.Tmpfs)
+	with.Tmpfs[stateRoot], with.Tmpfs[path.Join(stateRoot, "state")] = options, options
+	return &with
 }
 
 // startError explains why a new container did not start.

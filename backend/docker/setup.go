@@ -5,12 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/client"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -25,7 +27,8 @@ type surroundings struct {
 	notices         []string
 }
 
-// setupScript says who the container's user is, where he is at home, and makes the directories for state files. It uses
+// setupScript says who the container's user is, where he is at home, and makes the directories for state files. An engine
+// has / for the home of a root that passwd does not know. It uses
 // builtins, but for mkdir: where an image has none, the tmpfs itself is the one directory. What it prints ends in NULs.
 // Arguments: the tmpfs, the name of the private directory, what the names of others begin with, the wanted directory, the
 // wanted home.
@@ -36,6 +39,7 @@ while IFS=: read -r name _ uid _ _ place _; do
 	[[ $uid != "$EUID" ]] || { user=$name home=${home:-$place}; break; }
 done 2>/dev/null </etc/passwd
 [[ $home == /* ]] || home=/
+[[ $user || $EUID != 0 || $home != / || ! -d /root ]] || home=/root
 for dir in "$dir" "$home" /; do
 	[[ ! $dir ]] || ! cd -- "$dir" 2>/dev/null || break
 done
@@ -46,8 +50,9 @@ if type -P mkdir >/dev/null; then
 		[[ -d $made && ! -L $made && -O $made && -w $made ]] || { echo "$made cannot be used by user $EUID" >&2; exit 1; }
 	done
 else
-	state=$root private=$root
-	[[ -w $root ]] || { echo "$root cannot be written by user $EUID" >&2; exit 1; }
+	private=$root
+	[[ -d $state ]] || state=$root
+	[[ -w $root && -w $state ]] || { echo "$root cannot be written by user $EUID" >&2; exit 1; }
 fi
 printf '%s\0' "elsewhere" "${user:-$EUID}" "$home" "$dir" "$state" "$private"
 for made in "$root/$others"*; do
@@ -79,10 +84,14 @@ func (s *sandbox) setupFailed(ctx context.Context, out string, err error) error 
 		return ctx.Err()
 	}
 	missing := func(text string) bool {
+		text = strings.ToLower(text)
 		return strings.Contains(text, "bash") && (strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory"))
 	}
 	if missing(out) || err != nil && missing(err.Error()) {
 		return s.noBash()
+	}
+	if strings.HasPrefix(out, "OCI runtime exec failed") {
+		return fmt.Errorf("%w: %s", errAgain, oneLine(out)) // it may be stopping
 	}
 	if failed, ok := errors.AsType[*scriptError](err); ok {
 		text := failed.Error()
@@ -97,9 +106,12 @@ func (s *sandbox) setupFailed(ctx context.Context, out string, err error) error 
 		}
 		return failure(driver.KindUnavailable, "the container of the image %s cannot be used: %w", s.plan.config.Image, err)
 	}
+	if !s.fresh {
+		return fmt.Errorf("%w: %s", errAgain, err) // it ran a moment ago
+	}
 	// It ended at once: why?
 	found, ierr := s.eng.ContainerInspect(ctx, s.id, client.ContainerInspectOptions{})
-	if ierr != nil || found.Container.State.Status != container.StateExited {
+	if ierr != nil || found.Container.State.Running {
 		return err
 	}
 	log := s.lastWords(ctx)
@@ -116,18 +128,12 @@ func (s *sandbox) lastWords(ctx context.Context) string {
 		return "it left no word"
 	}
 	defer logs.Close()
-	text := make([]byte, tailBytes)
-	n, _ := logs.Read(text)
-	words := strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' {
-			return -1
-		}
-		return r
-	}, string(text[:n]))
-	if words = oneLine(words); words == "" {
-		return "it left no word"
+	var words tail
+	_, _ = stdcopy.StdCopy(&words, &words, io.LimitReader(logs, 64<<10))
+	if text := oneLine(words.String()); text != "" {
+		return text
 	}
-	return words
+	return "it left no word"
 }
 
 // privateName names the directory for this process's own state files; those of the same machine, user and home begin alike,

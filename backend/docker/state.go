@@ -94,7 +94,7 @@ func (s *sandbox) stopTimer() {
 // removePrivate removes the private directory and what else waits for its removal.
 func (s *sandbox) removePrivate(ctx context.Context) {
 	paths := s.takeRemovals()
-	if s.info.PrivateDir != s.info.StateDir {
+	if s.info.PrivateDir != s.info.StateDir && s.info.PrivateDir != stateRoot {
 		paths = append(paths, s.info.PrivateDir)
 	}
 	if len(paths) == 0 {

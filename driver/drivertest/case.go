@@ -322,6 +322,9 @@ func (s *session) tryCtx(ctx context.Context, command string, opts ...runOption)
 		opt(&o)
 	}
 	res, err := s.Session.Run(ctx, command, &o)
+	if res != nil {
+		s.b.rec.returned(res.CallID)
+	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return res, fmt.Errorf("the call had not ended after %v: %v", hang, err)
 	}

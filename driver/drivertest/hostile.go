@@ -165,7 +165,7 @@ func secretGroup() group {
 		}},
 		{name: "X05 the agent's keys cannot be read back from the parent process", needs: []Need{NeedProc}, run: func(t *test) {
 			s := t.own(boxSpec{PlaceSpec: PlaceSpec{Environ: []string{"OPENAI_API_KEY=drivertest-secret"}}}).session("")
-			s.want(`tr '\0' '\n' < /proc/$PPID/environ 2>/dev/null | grep -c drivertest-secret; :`, "0\n")
+			s.want(`{ tr '\0' '\n' < /proc/$PPID/environ; } 2>/dev/null | grep -c drivertest-secret; :`, "0\n")
 		}},
 		{name: "L11 the temp directory is there and can be written", run: func(t *test) {
 			t.session().want(`d=$(mktemp -d) && [ -d "$d" ] && touch "$d/x" && rm -r "$d" && echo ok`, "ok\n")

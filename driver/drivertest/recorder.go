@@ -15,6 +15,7 @@ type recorder struct {
 	mu     sync.Mutex
 	open   int // sandbox values that are not closed
 	bashes []*recorded
+	used   map[string]bool // ids of calls that have returned
 }
 
 // recorded is one bash that was started.
@@ -67,6 +68,24 @@ func (r *recorder) live() []string {
 		}
 	}
 	return ids
+}
+
+// returned notes that a call has returned; its bash may live on for a while.
+func (r *recorder) returned(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.used == nil {
+		r.used = map[string]bool{}
+	}
+	r.used[id] = true
+}
+
+// idle is live without the bashes of calls that have returned.
+func (r *recorder) idle() []string {
+	ids := r.live()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(ids, func(id string) bool { return r.used[id] })
 }
 
 // helpers counts the bashes that live and run no call: the watchdog, and what ends trees.

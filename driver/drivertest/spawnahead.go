@@ -20,7 +20,7 @@ func (b *box) waiting(n int) []string {
 	var ids []string
 	same := 0
 	b.t.eventually(fmt.Sprintf("%d shells wait", n), time.Second, func() bool {
-		now := b.rec.live()
+		now := b.rec.idle()
 		if len(now) != n || !slices.Equal(now, ids) {
 			same = 0
 		}
@@ -47,7 +47,7 @@ func spawnAheadGroup() group {
 						r.fail("call %s did not run in one of the waiting shells %q", r.CallID, ids)
 					}
 					s.flush()
-					if live := len(b.rec.live()); live > n+1 {
+					if live := len(b.rec.idle()); live > n+1 {
 						t.Errorf("%d shells live after call %d, %d should wait", live, i, n)
 					}
 				}

@@ -1,0 +1,301 @@
+package docker
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
+)
+
+func keeperOf(t testing.TB, req driver.OpenRequest) *keeper {
+	t.Helper()
+	k, err := openKeeper(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Close() })
+	return k.(*keeper)
+}
+
+func TestTheKeeperListsInspectsStopsAndRemoves(t *testing.T) {
+	w := newWorld(t)
+	first := w.open(w.request("first\n"))
+	second := w.open(w.request("second", "docker_persist_across_processes", "false"))
+	w.close(first)
+	k := keeperOf(t, w.request("whatever"))
+	list, err := k.List(t.Context())
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	byTask := map[string]driver.SandboxInfo{list[0].Task: list[0], list[1].Task: list[1]}
+	a, b := byTask["first\n"], byTask["second"]
+	if a.ID != first.info.SandboxID || a.Name != first.plan.name || a.State != driver.StateRunning || !a.Persistent || a.InUse || !strings.Contains(a.Image, testImage) || time.Since(a.Created) > time.Hour || len(a.Data) == 0 {
+		t.Errorf("the first is listed as %+v", a)
+	}
+	if b.ID != second.info.SandboxID || b.Persistent || !b.InUse {
+		t.Errorf("the second is listed as %+v", b)
+	}
+
+	d, err := k.Inspect(t.Context(), b.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.User != "root" || d.Host == "" || d.Started.IsZero() || !strings.HasPrefix(d.ImageID, "sha256:") || d.Processes < 1 || d.ID != b.ID {
+		t.Errorf("it is inspected as %+v", d)
+	}
+	if !slices.ContainsFunc(d.Mounts, func(m string) bool { return strings.HasPrefix(m, "tmpfs on "+stateRoot+" (rw") }) {
+		t.Errorf("mounts %q", d.Mounts)
+	}
+	for _, name := range []string{"capabilities", "no new privileges", "process limit"} {
+		if !slices.ContainsFunc(d.Features, func(f driver.Feature) bool { return f.Name == name && f.State == driver.Active }) {
+			t.Errorf("%s is not in force: %+v", name, d.Features)
+		}
+	}
+	if _, err := k.Inspect(t.Context(), "nosuch"); err == nil || classify(err) != driver.KindLost {
+		t.Errorf("a container that is not there: %v", err)
+	}
+
+	for range 2 {
+		if err := k.Stop(t.Context(), a.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d, err := k.Inspect(t.Context(), a.ID); err != nil || d.State != driver.StateStopped || !d.Started.IsZero() || d.Processes != 0 {
+		t.Errorf("stopped it is %+v, %v", d, err)
+	}
+	if again := w.open(w.request("first\n")); again.info.SandboxID != a.ID {
+		t.Error("a stopped one is not started again")
+	} else {
+		output(t, again, `echo data >/root/file`)
+		w.close(again)
+	}
+	if _, err := w.eng.ContainerPause(t.Context(), a.ID, client.ContainerPauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := k.Inspect(t.Context(), a.ID); err != nil || d.State != driver.StatePaused {
+		t.Errorf("paused it is %+v, %v", d, err)
+	}
+	if err := k.Stop(t.Context(), a.ID); err != nil {
+		t.Errorf("stopping a paused one: %v", err)
+	}
+
+	removed, err := k.Remove(t.Context(), a.ID, false)
+	if err != nil || len(removed) != 1 || !strings.Contains(removed[0], a.Name) {
+		t.Errorf("removed %q, %v", removed, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(a.Data[0], "file")); err != nil || string(text) != "data\n" {
+		t.Errorf("the data is gone: %q, %v", text, err)
+	}
+	if removed, err := k.Remove(t.Context(), a.ID, true); err != nil || len(removed) != 0 {
+		t.Errorf("removed again: %q, %v", removed, err)
+	}
+	again := w.open(w.request("first\n"))
+	if got := output(t, again, `cat /root/file`); got != "data" {
+		t.Errorf("the data is not there again: %q", got)
+	}
+	w.close(again)
+	removed, err = k.Remove(t.Context(), again.info.SandboxID, true)
+	if err != nil || len(removed) < 2 {
+		t.Errorf("removed %q, %v", removed, err)
+	}
+	if _, err := os.Stat(a.Data[0]); !os.IsNotExist(err) {
+		t.Errorf("the data is still there: %v", err)
+	}
+}
+
+func TestTheReaperRemovesWhatNobodyWants(t *testing.T) {
+	w := newWorld(t)
+	// Three of a dead owner, and one of this process.
+	lease, err := owner.Acquire(w.home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	orphan := func(task string, settings ...string) *sandbox {
+		req := w.request(task, settings...)
+		req.Identity.Owner = lease.ID
+		return w.open(req)
+	}
+	none := []string{"docker_persist_across_processes", "false", "docker_orphan_reaper", "false"}
+	dead, used, kept := orphan("dead", none...), orphan("used", none...), orphan("kept", "docker_orphan_reaper", "false")
+	mine, stopped := w.open(w.request("mine", none...)), w.open(w.request("stopped", none...))
+	elsewhere := w.request("elsewhere", none...)
+	elsewhere.Identity.Machine, elsewhere.Identity.Owner = "another machine", owner.NewID()
+	far := w.open(elsewhere)
+	if err := lease.Release(); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*sandbox{dead, kept, far, stopped} {
+		s.giveUp() // as the kernel does for a process that is gone
+	}
+	if _, err := w.eng.ContainerStop(t.Context(), stopped.id, client.ContainerStopOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	k := keeperOf(t, w.request("x"))
+	removed, err := k.Reap(t.Context())
+	if err != nil || !slices.Equal(removed, []string{"dead"}) {
+		t.Errorf("removed %q, %v", removed, err)
+	}
+	eventually(t, "stopped for twice the lifetime", func() bool { return time.Since(stoppedAt(t, w, stopped.id)) > 2*time.Second })
+	k = keeperOf(t, w.request("x", "lifetime_seconds", "1"))
+	removed, err = k.Reap(t.Context())
+	if err != nil || !slices.Equal(removed, []string{"stopped"}) {
+		t.Errorf("removed %q, %v", removed, err)
+	}
+	left := w.containers()
+	for _, s := range []*sandbox{used, kept, mine, far} {
+		if !slices.Contains(left, s.id) {
+			t.Errorf("%s is gone", s.req.Task)
+		}
+	}
+	w.removeContainer(far.id)
+}
+
+func stoppedAt(t *testing.T, w *world, id string) time.Time {
+	t.Helper()
+	found, err := w.eng.ContainerInspect(t.Context(), id, client.ContainerInspectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, found.Container.State.FinishedAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+func TestAnOpeningReapsOnceAnHour(t *testing.T) {
+	w := newWorld(t)
+	make := func() *sandbox {
+		req := w.request("orphan", "docker_persist_across_processes", "false", "docker_orphan_reaper", "false")
+		req.Identity.Owner = owner.NewID() // without a lease: nobody's
+		s := w.open(req)
+		s.giveUp()
+		return s
+	}
+	orphan := make()
+	w.open(w.request("first"))
+	eventually(t, "the orphan is gone", func() bool { return !slices.Contains(w.containers(), orphan.id) })
+	orphan = make()
+	second := w.open(w.request("second"))
+	w.close(second) // waits for what runs behind
+	if !slices.Contains(w.containers(), orphan.id) {
+		t.Error("it was reaped again within the hour")
+	}
+	stamp := filepath.Join(w.home, "elsewhere", "docker-reaped")
+	old := time.Now().Add(-2 * time.Hour)
+	if err := os.Chtimes(stamp, old, old); err != nil {
+		t.Fatal(err)
+	}
+	w.open(w.request("third"))
+	eventually(t, "the orphan is gone", func() bool { return !slices.Contains(w.containers(), orphan.id) })
+}
+
+func TestStateFiles(t *testing.T) {
+	w := newWorld(t)
+	s := w.open(w.request("state"))
+	info := s.Info()
+	if got := output(t, s, `stat -c '%a %U' "`+info.StateDir+`" "`+info.PrivateDir+`"`); got != "700 root\n700 root" {
+		t.Errorf("modes are %q", got)
+	}
+	output(t, s, `cd "`+info.StateDir+`"; mkdir sub; printf '# one\nmore' >a; printf 'no newline' >sub/b; : >"c d"$'\n'; ln -s /etc/passwd link; printf '%0300d' 1 >long`)
+	files, err := s.ListState(t.Context(), info.StateDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heads := map[string]string{}
+	for _, f := range files {
+		heads[strings.TrimPrefix(f.Path, info.StateDir+"/")] = f.Head
+	}
+	if len(heads) != 4 || heads["a"] != "# one" || heads["sub/b"] != "no newline" || heads["c d\n"] != "" || len(heads["long"]) != 256 {
+		t.Errorf("listed %q", heads)
+	}
+	if err := s.RemoveState(t.Context(), []string{info.StateDir + "/a", info.StateDir + "/c d\n", info.StateDir + "/never"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "they are gone", func() bool {
+		files, err := s.ListState(t.Context(), info.StateDir)
+		return err == nil && len(files) == 2
+	})
+	for _, path := range []string{"/etc/passwd", info.StateDir, info.StateDir + "/../x", info.StateDir + "/./a", "a", ""} {
+		if err := s.RemoveState(t.Context(), []string{path}); err == nil || classify(err) != driver.KindDenied {
+			t.Errorf("removing %q: %v", path, err)
+		}
+	}
+	if _, err := s.ListState(t.Context(), "/etc"); err == nil {
+		t.Error("/etc was listed")
+	}
+	var many []string
+	for range 3 * removeBatch {
+		many = append(many, info.PrivateDir+"/"+owner.NewID())
+	}
+	output(t, s, `: >"`+info.PrivateDir+`/x"`)
+	if err := s.RemoveState(t.Context(), append(many, info.PrivateDir+"/x")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a batch is removed at once", func() bool {
+		files, err := s.ListState(t.Context(), info.PrivateDir)
+		return err == nil && len(files) == 0
+	})
+	again := w.open(w.request("state"))
+	w.close(s)
+	if got := output(t, again, `cd `+stateRoot+`; echo *; ls state`); !strings.Contains(got, "long") || strings.Contains(got, filepath.Base(info.PrivateDir)+" "+filepath.Base(info.PrivateDir)) {
+		t.Errorf("after the close there is %q", got)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Errorf("a second close: %v", err)
+	}
+	if _, err := s.Bash(context.Background(), driver.BashSpec{ID: owner.NewID()}); err == nil || classify(err) != driver.KindLost {
+		t.Errorf("a bash of a closed one: %v", err)
+	}
+}
+
+func TestImagesOfEveryKindCanBeEntered(t *testing.T) {
+	for image, want := range map[string]string{
+		"elsewhere-test/user":           "someone /home/someone",
+		"elsewhere-test/nonroot-nohome": "4242 /",
+		"elsewhere-test/noprocps":       "root /root",
+		"elsewhere-test/bash-only":      "0 /root",
+	} {
+		t.Run(image, func(t *testing.T) {
+			w := newWorld(t)
+			if _, err := w.eng.ImageInspect(t.Context(), image); err != nil {
+				t.Skipf("there is no image %s: test/testbed/docker.sh makes it", image)
+			}
+			s := w.open(w.request("image", "docker_image", image))
+			if got := s.info.User + " " + s.info.Home; got != want {
+				t.Errorf("user and home are %q, want %q", got, want)
+			}
+			for _, dir := range []string{s.info.StateDir, s.info.PrivateDir} {
+				if got := output(t, s, `: >"`+dir+`/x" && [[ -O `+dir+`/x ]] && echo fine`); got != "fine" {
+					t.Errorf("%s cannot be used: %q", dir, got)
+				}
+			}
+			p := bash(t, s, `read -r x; echo "<$x>"`)
+			_, _ = p.Stdin().Write([]byte("hi\n"))
+			if status, err := ended(t, p); err != nil || status.Code != 0 {
+				t.Errorf("%+v, %v", status, err)
+			}
+			if err := s.RemoveState(t.Context(), []string{s.info.PrivateDir + "/x"}); err != nil {
+				t.Error(err)
+			}
+			eventually(t, "a state file is removed or emptied", func() bool {
+				return output(t, s, `[[ -s "`+s.info.PrivateDir+`/x" ]] || echo gone`) == "gone"
+			})
+			p = bash(t, s, `trap '' TERM; echo up; read -r _`)
+			if err := p.Kill(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if _, err := ended(t, p); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
