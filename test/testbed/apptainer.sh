@@ -72,7 +72,7 @@ fetch_packages() {
 
 # install_apptainer unpacks them and lets apptainer's two programs find its own libraries.
 install_apptainer() {
-	if apptainer --version &>/dev/null; then
+	if apptainer --version &>/dev/null && [[ -d /var/lib/apptainer ]]; then
 		say "there is: $(apptainer --version)"
 		return
 	fi
@@ -97,7 +97,7 @@ install_apptainer() {
 	for program in usr/bin/apptainer "$starter"; do
 		patchelf --set-interpreter "$loader" --force-rpath --set-rpath "$libs" "$tmp/$program"
 	done
-	cp -a "$tmp"/{etc,usr} /
+	cp -a "$tmp"/{etc,usr,var} /
 	rm -rf "$tmp"
 	say "installed: $(apptainer --version)"
 }
