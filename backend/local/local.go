@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashproc"
 	"github.com/elsewhere-sh/elsewhere/internal/scrub"
 )
 
@@ -183,7 +184,7 @@ func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 		return nil, failure(driver.KindLost, "the local sandbox is closed")
 	}
 	s.keepDirs()
-	p, err := startBash(s.bash, spec.Args, s.env.with(spec.Env))
+	p, err := bashproc.Start(s.bash, append([]string{"bash"}, spec.Args...), s.env.with(spec.Env))
 	if err != nil {
 		return nil, failure(driver.KindUnavailable, "cannot start %s: %w", s.bash, err)
 	}
