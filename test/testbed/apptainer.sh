@@ -157,14 +157,13 @@ bare_tree() {
 	: >"$1/etc/hosts"
 }
 
-# make_bash_only: bash and its libraries, no other program. /bin/sh is what apptainer itself runs first.
+# make_bash_only: bash and its libraries, no other program. Apptainer itself needs none in an image.
 make_bash_only() {
 	[[ ! -s $cache/bash-only.sif ]] || { say "there is: $cache/bash-only.sif"; return; }
 	local tree library
 	tree=$(mktemp -d)
 	bare_tree "$tree"
 	cp "$(readlink -f "$(type -P bash)")" "$tree/bin/bash"
-	ln -s bash "$tree/bin/sh"
 	while read -r library; do
 		mkdir -p "$tree$(dirname "$library")"
 		cp -L "$library" "$tree$library"
