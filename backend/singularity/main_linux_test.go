@@ -60,7 +60,7 @@ func asUser(me *user.User) error {
 	if err := copyFile("/proc/self/exe", program); err != nil {
 		return err
 	}
-	cmd := exec.Command(program, append(os.Args[1:], "-test.skip=^TestRoot")...)
+	cmd := exec.Command(program, append(os.Args[1:], "-test.skip="+ordinarySkip())...)
 	cmd.Dir = dir
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, os.Stderr
 	for _, entry := range os.Environ() {
@@ -71,6 +71,14 @@ func asUser(me *user.User) error {
 	cmd.Env = append(cmd.Env, "HOME="+me.HomeDir, "USER="+me.Username, "LOGNAME="+me.Username, "LANG=C.UTF-8", "TMPDIR="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
 	return cmd.Run()
+}
+
+// ordinarySkip leaves out what is root's beside what was asked to be left out.
+func ordinarySkip() string {
+	if asked := flag.Lookup("test.skip").Value.String(); asked != "" {
+		return asked + "|^TestRoot"
+	}
+	return "^TestRoot"
 }
 
 func copyFile(from, to string) error {

@@ -16,18 +16,21 @@ type mount struct {
 	kind           string // "home", "state", "skills", "cache", "credentials"
 }
 
-// bind is the mount as the engine takes it. It splits at commas and colons and knows no way to quote them.
-func (m mount) bind() ([]string, error) {
-	for _, path := range []string{m.source, m.target} {
-		if strings.ContainsAny(path, ":,") {
-			return nil, failure(driver.KindConfig, "%s cannot be mounted: the engine takes no path with a colon or a comma; set terminal.scratch_dir, or HERMES_HOME, to another one", path)
-		}
-	}
-	text := m.source + ":" + m.target
+// args is the mount as the engine takes it: fields of a line of comma-separated values, in which any path can be quoted.
+func (m mount) args() []string {
+	fields := []string{"type=bind", field("source=" + m.source), field("destination=" + m.target)}
 	if m.readOnly {
-		text += ":ro"
+		fields = append(fields, "ro")
 	}
-	return []string{"--bind", text}, nil
+	return []string{"--mount", strings.Join(fields, ",")}
+}
+
+// field quotes a text where it would not stand for itself among comma-separated values.
+func field(text string) string {
+	if strings.ContainsAny(text, ",\"\r\n") {
+		return `"` + strings.ReplaceAll(text, `"`, `""`) + `"`
+	}
+	return text
 }
 
 // String is the mount for people, as in driver.SandboxDetail.Mounts.

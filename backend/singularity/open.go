@@ -281,11 +281,8 @@ func (o *opener) start(ctx context.Context, rec *record) (listed, error) {
 		if !way.overlay && (first == nil || !strings.Contains(first.Error(), "overlay")) {
 			break // not the overlay's fault
 		}
-		args, err := o.startArgs(rec, way)
-		if err != nil {
-			return listed{}, err
-		}
-		_, err = o.prog.run(ctx, call{args: args, timeout: startTimeout})
+		args := o.startArgs(rec, way)
+		_, err := o.prog.run(ctx, call{args: args, timeout: startTimeout})
 		if ctx.Err() != nil {
 			return listed{}, context.Cause(ctx)
 		}
@@ -326,10 +323,11 @@ func (o *opener) stopByName(ctx context.Context) error {
 	return stop(context.WithoutCancel(ctx), o.prog, &record{Name: o.plan.name, PID: pid, Begin: beginOf(pid), Boot: bootID()})
 }
 
-// startArgs is the command line of `instance start`. It holds no secret: the user's other processes can read it.
-func (o *opener) startArgs(rec *record, way attempt) ([]string, error) {
+// startArgs is the command line of `instance start`. It holds no secret: the user's other processes can read it. With
+// --no-home, --home mounts nothing and says only what HOME is inside.
+func (o *opener) startArgs(rec *record, way attempt) []string {
 	p := o.plan
-	args := []string{"-s", "instance", "start", "--containall", "--no-home", "--home", filepath.Join(p.dir, "home") + ":" + p.home, "--workdir", filepath.Join(p.dir, "work")}
+	args := []string{"-s", "instance", "start", "--containall", "--no-home", "--home", "/:" + p.home, "--workdir", filepath.Join(p.dir, "work")}
 	if p.fakeroot {
 		args = append(args, "--fakeroot")
 	}
@@ -346,18 +344,14 @@ func (o *opener) startArgs(rec *record, way attempt) ([]string, error) {
 		args = append(args, p.limits.args...)
 	}
 	if way.overlay {
-		args = append(args, "--overlay", filepath.Join(p.dir, "overlay"))
+		args = append(args, "--overlay", field(filepath.Join(p.dir, "overlay")))
 	} else {
 		args = append(args, "--writable-tmpfs")
 	}
 	for _, m := range p.mounts() {
-		bind, err := m.bind()
-		if err != nil {
-			return nil, err
-		}
-		args = append(args, bind...)
+		args = append(args, m.args()...)
 	}
-	return append(args, rec.Source, p.name), nil
+	return append(args, rec.Source, p.name)
 }
 
 // features says what is in force in an instance that was started this way, and notes what has to be said once.

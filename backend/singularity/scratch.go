@@ -3,10 +3,12 @@
 package singularity
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -43,14 +45,14 @@ func scratchDir(cfg driver.Config, hermesHome, user, root string) (string, error
 		dir = filepath.Join(hermesHome, "sandboxes", name)
 	}
 	if err := usable(dir); err != nil {
-		return "", failure(driver.KindUnavailable, "%s cannot be written to (%w): set terminal.scratch_dir (TERMINAL_SCRATCH_DIR) to a directory with room", dir, err)
+		return "", failure(driver.KindUnavailable, "%s cannot be used (%w): set terminal.scratch_dir (TERMINAL_SCRATCH_DIR) to a directory with room", dir, err)
 	}
 	return dir, nil
 }
 
 func configured(key, dir string) (string, error) {
 	if err := usable(dir); err != nil {
-		return "", failure(driver.KindConfig, "terminal.%s: %s cannot be written to: %w", key, dir, err)
+		return "", failure(driver.KindConfig, "terminal.%s: %s cannot be used: %w", key, dir, err)
 	}
 	return dir, nil
 }
@@ -60,6 +62,9 @@ func configured(key, dir string) (string, error) {
 func usable(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
+	}
+	if strings.ContainsRune(dir, ':') {
+		return errors.New("the engine takes no overlay whose path holds a colon")
 	}
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return &os.PathError{Op: "write to", Path: dir, Err: err}

@@ -157,13 +157,17 @@ bare_tree() {
 	: >"$1/etc/hosts"
 }
 
-# make_bash_only: bash and its libraries, no other program. Apptainer itself needs none in an image.
+# make_bash_only: bash and its libraries, no other program. The script that Apptainer starts an instance with is one of
+# /bin/sh unless the image brings its own.
 make_bash_only() {
 	[[ ! -s $cache/bash-only.sif ]] || { say "there is: $cache/bash-only.sif"; return; }
 	local tree library
 	tree=$(mktemp -d)
 	bare_tree "$tree"
 	cp "$(readlink -f "$(type -P bash)")" "$tree/bin/bash"
+	mkdir "$tree/.singularity.d"
+	printf '#!/bin/bash\n' >"$tree/.singularity.d/startscript"
+	chmod 755 "$tree/.singularity.d/startscript"
 	while read -r library; do
 		mkdir -p "$tree$(dirname "$library")"
 		cp -L "$library" "$tree$library"
