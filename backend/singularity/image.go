@@ -128,7 +128,7 @@ func (im *images) built(ctx context.Context, address, key string) (string, error
 	// Whoever wrote these is gone: the lock was free.
 	left, _ := filepath.Glob(file + partMark + "*")
 	for _, part := range left {
-		_ = os.Remove(part)
+		_ = removeTree(ctx, part)
 	}
 	return file, im.build(ctx, address, file)
 }

@@ -14,6 +14,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -155,7 +156,11 @@ func (p *program) run(ctx context.Context, c call) (stdout string, err error) {
 	cmd := exec.CommandContext(ctx, p.path, c.args...)
 	cmd.Dir, cmd.Env = "/", slices.Concat(p.env, c.env)
 	cmd.Stdout, cmd.Stderr = out, errs
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// A client ends with this process, so that nobody waits for a build that nobody wants; what it started does not. The
+	// kernel goes by the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	err = cmd.Run()
 	if cause := context.Cause(ctx); err != nil && cause != nil {

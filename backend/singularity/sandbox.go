@@ -207,7 +207,7 @@ func (s *sandbox) removeLeftovers(scratch string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	if err := removeThrowAways(ctx, s.prog, scratch); err != nil {
+	if err := removeThrowAways(ctx, s.prog, scratch, s.rec.Name); err != nil {
 		s.log.Warn("what a killed process left was not removed", "err", err)
 	}
 }
@@ -222,8 +222,8 @@ func deadOwners(home string) func(id string) bool {
 	return func(id string) bool { return gone[id] || !owner.Known(home, id) }
 }
 
-// removeThrowAways removes throw-away instances whose owners are dead.
-func removeThrowAways(ctx context.Context, prog *program, scratch string) error {
+// removeThrowAways removes throw-away instances whose owners are dead, but for the caller's own.
+func removeThrowAways(ctx context.Context, prog *program, scratch, own string) error {
 	files, _ := filepath.Glob(filepath.Join(scratch, "elsewhere", "elsewhere-run-*", throwAwayRecord))
 	if len(files) == 0 {
 		return nil
@@ -233,7 +233,7 @@ func removeThrowAways(ctx context.Context, prog *program, scratch string) error 
 	var errs []error
 	for _, file := range files {
 		rec, err := readRecord(file)
-		if err != nil || rec == nil || !rec.ThrowAway || rec.Machine != host || rec.Owner == "" || !dead(rec.Owner) {
+		if err != nil || rec == nil || !rec.ThrowAway || rec.Name == own || rec.Machine != host || rec.Owner == "" || !dead(rec.Owner) {
 			continue
 		}
 		errs = append(errs, destroy(ctx, prog, rec, file, true))
