@@ -156,7 +156,7 @@ func secretGroup() group {
 			s.want(`echo "$GITHUB_TOKEN"; export OPENAI_API_KEY=of-the-command`, "of-the-profile\n")
 			s.want(`echo "$GITHUB_TOKEN $OPENAI_API_KEY"`, "of-the-profile of-the-command\n")
 		}},
-		{name: "scrub_profile removes such names of the login files too", run: func(t *test) {
+		{name: "scrub_profile removes such names of the login files too", needs: []Need{NeedCallerEnv}, run: func(t *test) {
 			s := t.own(boxSpec{
 				PlaceSpec: PlaceSpec{Profile: map[string]string{".bashrc": "export GITHUB_TOKEN=drivertest-secret AUXILIARY_X_API_KEY=drivertest-secret OTHER=kept\n"}},
 				Settings:  map[string]string{"scrub_profile": "true"},
@@ -165,6 +165,7 @@ func secretGroup() group {
 		}},
 		{name: "X05 the agent's keys cannot be read back from the parent process", needs: []Need{NeedProc}, run: func(t *test) {
 			s := t.own(boxSpec{PlaceSpec: PlaceSpec{Environ: []string{"OPENAI_API_KEY=drivertest-secret"}}}).session("")
+			// Where the shell's parent is outside, it has the number 0.
 			s.want(`{ tr '\0' '\n' < /proc/$PPID/environ; } 2>/dev/null | grep -c drivertest-secret; :`, "0\n")
 		}},
 		{name: "L11 the temp directory is there and can be written", run: func(t *test) {
