@@ -116,7 +116,7 @@ func (s *Session) loadShell(sh *shell, state stateRef) error {
 func (s *Session) startAhead() {
 	ctx, cancel := context.WithTimeout(context.Background(), startWait)
 	defer cancel()
-	sh, err := s.sb.at().startShell(ctx, s)
+	sh, err := s.sb.at().startShell(ctx, s, true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ahead.starting--
