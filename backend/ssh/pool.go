@@ -70,9 +70,15 @@ func (p *pool) start(ctx context.Context, req request, spare bool) (driver.Proce
 	waited := false
 	for {
 		changed := p.whenChanged()
+		if spare && p.free() <= reserve {
+			return nil, errNoSpare
+		}
 		for _, u := range p.usable() {
 			c, err := p.startIn(ctx, u, req)
 			if err == nil {
+				if p.free() < reserve {
+					_ = p.grow() // a closed pool needs none
+				}
 				return c, nil
 			}
 			if ctx.Err() != nil {
@@ -101,6 +107,22 @@ func (p *pool) start(ctx context.Context, req request, spare bool) (driver.Proce
 			return nil, err
 		}
 	}
+}
+
+// reserve is how many sessions are kept free, as far as may be: what ends a call must not wait for a connection.
+const reserve = 1
+
+// free is how many sessions nobody of this process uses.
+func (p *pool) free() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, u := range p.uses {
+		if len(u.doomed) == 0 {
+			n += max(0, p.d.sessions(p.dir)-len(u.live))
+		}
+	}
+	return n
 }
 
 // late says what a start waited for when its time was over.
