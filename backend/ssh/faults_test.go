@@ -41,7 +41,7 @@ func newBench(t *testing.T, instance, login string) *bench {
 	b.settings = b.a.settings(p)
 	b.settings["ssh_keepalive_interval"], b.settings["ssh_keepalive_count"] = "1", "3"
 	b.settings["backend"] = "ssh"
-	b.environ = caller(here, b.home)
+	b.environ = caller(t, here, b.home)
 	return b
 }
 

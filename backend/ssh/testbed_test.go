@@ -116,15 +116,23 @@ func place(instance, login string) func(t testing.TB, spec drivertest.PlaceSpec)
 		p := &drivertest.Place{
 			HermesHome: filepath.Join(here, "hermes"), Home: a.home, Settings: a.settings(port(t, instance)), Observe: a.observe,
 		}
-		p.Environ = caller(here, p.HermesHome, spec.Environ...)
+		p.Environ = caller(t, here, p.HermesHome, spec.Environ...)
 		return p
 	}
 }
 
-// caller is the environment of whoever opens the sandbox, with a home that knows no hosts yet.
-func caller(here, hermesHome string, more ...string) []string {
+// caller is the environment of whoever opens the sandbox. Its ssh knows no hosts yet, and those that it learns of it keeps to
+// itself.
+func caller(t testing.TB, here, hermesHome string, more ...string) []string {
+	t.Helper()
+	bin := filepath.Join(here, "bin")
+	must(t, os.Mkdir(bin, 0o755))
+	real, err := exec.LookPath("ssh")
+	must(t, err)
+	script := fmt.Sprintf("#!/bin/sh\nexec %s -o UserKnownHostsFile=%s/known_hosts \"$@\"\n", real, here)
+	must(t, os.WriteFile(filepath.Join(bin, "ssh"), []byte(script), 0o755))
 	return slices.Concat([]string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(here, "callers-home"), "HERMES_HOME=" + hermesHome, "TMPDIR=/tmp", "LANG=" + os.Getenv("LANG"),
+		"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + filepath.Join(here, "callers-home"), "HERMES_HOME=" + hermesHome, "TMPDIR=/tmp", "LANG=" + os.Getenv("LANG"),
 	}, more)
 }
 
