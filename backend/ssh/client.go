@@ -221,10 +221,15 @@ func (d *destination) matching(pattern string) []string {
 	return found
 }
 
+// leastPersist is how long a master at least waits for its next user.
+const leastPersist = 30 * time.Second
+
 // masterArgs start a master that listens at socket, goes into the background once it is connected, and ends after a time
 // without use.
 func (d *destination) masterArgs(socket, log string) []string {
-	args := []string{"-T", "-f", "-N", "-M", "-S", socket, "-o", "ControlPersist=" + seconds(d.persist), "-E", log}
+	// Not at once, also where none is to be kept: between its start and its first use some time goes by.
+	persist := seconds(max(d.persist, leastPersist))
+	args := []string{"-T", "-f", "-N", "-M", "-S", socket, "-o", "ControlPersist=" + persist, "-E", log}
 	return append(append(args, d.options...), "--", d.host)
 }
 

@@ -3,15 +3,21 @@
 package ssh_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/driver/drivertest"
@@ -99,10 +105,55 @@ func (a *account) settings(port string) map[string]string {
 	return map[string]string{"ssh_host": "127.0.0.1", "ssh_user": a.login, "ssh_port": port, "ssh_key": a.key, "ssh_control_persist": "0"}
 }
 
-// observe runs a program as the account's user on this machine, without ssh.
+// observe runs a program as the account's user on this machine, without ssh. Its streams are the user's own, as those that sshd
+// gives are: who opens /dev/stdout needs that.
 func (a *account) observe(ctx context.Context, _ driver.Info, stdin []byte, argv ...string) (drivertest.Observed, error) {
-	return drivertest.ObserveHere(ctx, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + a.home, "USER=" + a.login, "LANG=" + os.Getenv("LANG")}, stdin,
-		slices.Concat([]string{"setpriv", "--reuid=" + a.uid, "--regid=" + a.gid, "--init-groups", "--"}, argv)...)
+	uid, _ := strconv.Atoi(a.uid)
+	gid, _ := strconv.Atoi(a.gid)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + a.home, "USER=" + a.login}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, Setsid: true}
+	cmd.WaitDelay = time.Second // a child may hold the streams
+	cmd.Stdin = bytes.NewReader(stdin)
+	var o drivertest.Observed
+	var readers sync.WaitGroup
+	var theirs, rs []*os.File
+	for _, stream := range []struct {
+		to   *io.Writer
+		kept *[]byte
+	}{{&cmd.Stdout, &o.Stdout}, {&cmd.Stderr, &o.Stderr}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return o, err
+		}
+		if err := w.Chown(uid, gid); err != nil {
+			return o, err
+		}
+		*stream.to = w
+		theirs = append(theirs, w)
+		readers.Go(func() {
+			*stream.kept, _ = io.ReadAll(r)
+			_ = r.Close()
+		})
+		rs = append(rs, r)
+	}
+	err := cmd.Run()
+	for _, w := range theirs {
+		_ = w.Close()
+	}
+	for _, r := range rs {
+		_ = r.SetReadDeadline(time.Now().Add(time.Second)) // a child in the background may hold it
+	}
+	readers.Wait()
+	if cmd.ProcessState == nil {
+		return o, err
+	}
+	ws := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if o.Code = ws.ExitStatus(); ws.Signaled() {
+		o.Code = 128 + int(ws.Signal())
+	}
+	return o, ctx.Err()
 }
 
 // place gives a conformance case a home of its own on the given server, behind the given login shell.
