@@ -148,7 +148,7 @@ func (s *Session) awaitEarly(ctx context.Context) {
 func (s *Session) startAhead() {
 	ctx, cancel := context.WithTimeout(context.Background(), startWait)
 	defer cancel()
-	sh, err := s.sb.at().startShell(ctx, s)
+	sh, err := s.sb.at().startShell(ctx, s, true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ahead.starting--

@@ -151,7 +151,7 @@ func (s *Session) startShell(ctx context.Context) (*shell, error) {
 	for try := 0; ; try++ {
 		p := s.sb.at()
 		sctx, cancel := context.WithTimeout(ctx, startWait)
-		sh, err := p.startShell(sctx, s)
+		sh, err := p.startShell(sctx, s, false)
 		cancel()
 		if err == nil {
 			return sh, nil

@@ -59,7 +59,8 @@ type shell struct {
 }
 
 // startShell starts a bash that boots and waits for its first message. ctx bounds the start alone.
-func (p *place) startShell(ctx context.Context, session *Session) (*shell, error) {
+// spare says that no call waits for it.
+func (p *place) startShell(ctx context.Context, session *Session, spare bool) (*shell, error) {
 	if p.lost.Load() {
 		return nil, errText("the sandbox is gone")
 	}
@@ -75,6 +76,8 @@ func (p *place) startShell(ctx context.Context, session *Session) (*shell, error
 		ID:   sh.id,
 		Args: args,
 		Env:  []string{bashscript.CallVariable + "=" + sh.id, bashscript.SessionVariable + "=" + session.id},
+
+		Spare: spare,
 	})
 	if watchErr := watched(); err != nil || watchErr != nil {
 		p.watch.remove(sh.mark)

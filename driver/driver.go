@@ -121,6 +121,9 @@ type BashSpec struct {
 	Args []string
 	// Env is added to the environment of the new bash ("K=V"). No secrets.
 	Env []string
+	// Spare says that nobody waits for this bash: a driver refuses it with an error of any kind where it would cost more than
+	// a bash (another connection), since a call can do without.
+	Spare bool
 }
 
 // Process is one running bash.
