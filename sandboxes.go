@@ -51,6 +51,10 @@ func OpenSandboxes(ctx context.Context, cfg *config.Config, backend string, opts
 // openRequest is what the driver is told.
 func (sb *Sandbox) openRequest(identity string, opts *SandboxOptions) driver.OpenRequest {
 	machine, _ := os.Hostname()
+	profile := "default"
+	if sb.backend != sb.back.Name {
+		profile += "/" + sb.backend
+	}
 	environ := opts.Environ
 	if environ == nil {
 		environ = os.Environ()
@@ -59,7 +63,7 @@ func (sb *Sandbox) openRequest(identity string, opts *SandboxOptions) driver.Ope
 		Config: sb.cfg, Task: sb.task, Environ: environ, Dir: sb.dir, ThrowAway: opts.ThrowAway,
 		Logger: sb.log, Progress: opts.Progress,
 		Identity: driver.Identity{
-			ID: identity, Profile: "default", Machine: machine, UID: strconv.Itoa(os.Getuid()), Home: sb.home, Owner: sb.owner,
+			ID: identity, Profile: profile, Machine: machine, UID: strconv.Itoa(os.Getuid()), Home: sb.home, Owner: sb.owner,
 		},
 	}
 }

@@ -22,8 +22,8 @@ func (p *place) slotPath(private bool, id string) string {
 	return path.Join(p.info.StateDir, id)
 }
 
-// removeState removes state files that nobody needs any more, outside of calls; where the driver cannot, the next bash
-// truncates them.
+// removeState removes state files that nobody needs any more, outside of calls: by the driver where it can, else by the
+// watchdog, else the next bash truncates them.
 func (p *place) removeState(paths ...string) {
 	if len(paths) == 0 {
 		return
@@ -32,6 +32,9 @@ func (p *place) removeState(paths ...string) {
 		if err := remover.RemoveState(context.Background(), paths); err != nil {
 			p.sb.log.Debug("state files were not removed", "error", err)
 		}
+		return
+	}
+	if p.watch.removeFiles(paths) {
 		return
 	}
 	p.mu.Lock()

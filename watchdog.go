@@ -113,7 +113,7 @@ func (w *watchdog) start(ctx context.Context) error {
 		all.WriteString(bashscript.Lease(w.p.sb.orphanGrace))
 	}
 	if w.p.info.Tidy {
-		all.WriteString(bashscript.Remove(w.p.info.PrivateDir))
+		all.WriteString(bashscript.RemoveAtEnd(w.p.info.PrivateDir))
 	}
 	for _, request := range w.sessions {
 		all.WriteString(request)
@@ -148,6 +148,24 @@ func (w *watchdog) mind(proc driver.Process) {
 			return
 		}
 	}
+}
+
+// removeFiles has files removed by the watchdog, where one runs: another bash for that would cost far more. False says that
+// somebody else has to.
+func (w *watchdog) removeFiles(paths []string) bool {
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.proc == nil {
+		return false
+	}
+	var all strings.Builder
+	for _, file := range paths {
+		all.WriteString(bashscript.RemoveFile(file))
+	}
+	return w.write(all.String()) == nil
 }
 
 // renew tells whether proc is still the watchdog.

@@ -84,7 +84,8 @@ type OpenRequest struct {
 type Identity struct {
 	// ID is a random id, made once in HERMES_HOME/elsewhere (or for this process alone where there is no home).
 	ID string
-	// Profile is Hermes' profile name; "default" where none is chosen.
+	// Profile is Hermes' profile name; "default" where none is chosen. For an entry of terminal.backends its name follows behind
+	// a slash: two entries never share a sandbox.
 	Profile string
 	// Machine is the host's name and UID the user's id, kept as labels beside ID.
 	Machine string

@@ -38,11 +38,14 @@ func Lease(silence time.Duration) string {
 // Beat is described at Lease.
 const Beat = "B\n"
 
-// Remove makes it remove a directory (absolute, without a newline or a tab) at the end of its input, or empty the files in it
-// where there is no rm.
-func Remove(dir string) string {
-	return "R " + strings.NewReplacer("%", "%25", " ", "%20").Replace(dir) + "\n"
-}
+// RemoveFile makes it remove a file now, and RemoveAtEnd a directory with its files at the end of its input; where there is no rm,
+// files are emptied. A path is absolute and holds no newline and no tab.
+func RemoveFile(file string) string { return "D " + word.Replace(file) + "\n" }
+
+// RemoveAtEnd is described at RemoveFile.
+func RemoveAtEnd(dir string) string { return "R " + word.Replace(dir) + "\n" }
+
+var word = strings.NewReplacer("%", "%25", " ", "%20")
 
 // EndNow makes it end all that it watches (TERM, grace, KILL), answer and leave. The answer is read with ParseEnd.
 func EndNow(token string, grace time.Duration) string {

@@ -5,7 +5,8 @@
 #   s MARK          no longer
 #   L SECONDS       from now on no line for so long means what the end of file means
 #   B               a line like any other
-#   R PATH          a directory to remove at the end of file (%20 is a blank, %25 a percent sign)
+#   D PATH          a file to remove now (%20 is a blank, %25 a percent sign)
+#   R PATH          a directory to remove at the end of file
 #   K TOKEN GRACE   end all that is watched now, in at most GRACE milliseconds and one second, answer, and leave
 # End of file ends all that is watched, unasked: that is how a process that was killed cleans up behind itself.
 LC_ALL=C
@@ -142,7 +143,10 @@ ew_end() {
 while read -r $ew_lease ew_verb ew_mark ew_id ew_pid; do
 	case $ew_verb in
 	L) ew_lease="-t $ew_mark" ;;
-	R) ew_remove=${ew_mark//%20/ } ew_remove=${ew_remove//%25/%} ;;
+	[DR])
+		ew_x=${ew_mark//%20/ } ew_x=${ew_x//%25/%}
+		if [[ $ew_verb == R ]]; then ew_remove=$ew_x; elif [[ -f $ew_x ]]; then rm -f -- "$ew_x" || : >"$ew_x"; fi 2>/dev/null
+		;;
 	+) ew_call[ew_mark]="$ew_id $ew_pid" ;;
 	-) unset "ew_call[$ew_mark]" ;;
 	S) ew_session[ew_mark]=$ew_id ;;

@@ -178,7 +178,7 @@ func TestADirectoryIsRemovedAtTheEndOfInputAndNotBefore(t *testing.T) {
 		t.Run("PATH="+path[:min(len(path), 8)], func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "a %20b  c")
 			file := filepath.Join(dir, "state")
-			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(file, []byte("secret"), 0o600)); err != nil {
+			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(file, []byte("secret"), 0o600), os.WriteFile(file+".2", []byte("secret"), 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			s := NewScripts(nil)
@@ -188,12 +188,15 @@ func TestADirectoryIsRemovedAtTheEndOfInputAndNotBefore(t *testing.T) {
 			}
 			cmd := exec.Command(bash, s.EndArgs()...)
 			cmd.Env = []string{"PATH=" + path}
-			cmd.Stdin = strings.NewReader(string(s.End()) + Remove(dir))
+			cmd.Stdin = strings.NewReader(string(s.End()) + RemoveFile(file+".2") + RemoveAtEnd(dir))
 			if err := cmd.Run(); err != nil {
 				t.Fatal(err)
 			}
 			if raw, _ := os.ReadFile(file); len(raw) > 0 {
 				t.Errorf("%s holds %q", file, raw)
+			}
+			if raw, _ := os.ReadFile(file + ".2"); len(raw) > 0 {
+				t.Errorf("%s holds %q", file+".2", raw)
 			}
 			if _, err := os.Stat(dir); path != "/nowhere" && !os.IsNotExist(err) {
 				t.Errorf("%s: %v", dir, err)
