@@ -290,7 +290,7 @@ func TestTmpfsByTheirSettings(t *testing.T) {
 	if len(b.p.host.CapAdd) != 0 {
 		t.Errorf("Podman gives an ordinary user %q", b.p.host.CapAdd)
 	}
-	if !strings.HasSuffix(b.tmpfsOptions("home", 1000, 100), "exec,size=1073741824,mode=1777") {
+	if !strings.HasSuffix(b.tmpfsOptions("home", 1000, 100), "exec,size=1073741824,U,mode=0755") {
 		t.Error(b.tmpfsOptions("home", 1000, 100))
 	}
 }

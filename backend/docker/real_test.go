@@ -161,7 +161,7 @@ func (e realEngine) withImage(name string, set settings) settings {
 
 // tries tells whether a test of all images tries this one: Podman is slow, and what it does otherwise shows with a few.
 func (e realEngine) tries(image string) bool {
-	return e.name == "docker" || image == "user" || image == "bash-only" || image == "nonroot-nohome"
+	return e.name == "docker" || image == "user" || image == "bash-only" || image == "readonly-tmp"
 }
 
 // Capabilities by their bits.
@@ -365,7 +365,7 @@ func TestRealEveryUserHasAHomeToWriteTo(t *testing.T) {
 	onEngines(t, func(t *testing.T, e realEngine, eng *client.Client) {
 		for _, persistent := range []string{"true", "false"} {
 			for image, want := range map[string]string{
-				"debian": "0 /root", "user": "1000 /home/someone", "nonroot-nohome": "4242 " + foreignHome, "bash-only": "0 /root", "readonly-tmp": "0 /root",
+				"debian": "0 /root", "user": "1000 /home/someone", "nonroot-nohome": "4242 " + foreignHome, "bash-only": "0 /root", "readonly-tmp": "4242 " + foreignHome,
 			} {
 				if !e.tries(image) {
 					continue

@@ -185,8 +185,7 @@ func (b *planner) tmpfsOptions(name string, owner, group int) string {
 	}
 	if owner > 0 {
 		if b.podman {
-			// It has no owner for a tmpfs; whoever is in the container may then write there.
-			mode = "1777"
+			opts = append(opts, "U") // gives it to the container's user
 		} else {
 			opts = append(opts, fmt.Sprintf("uid=%d,gid=%d", owner, max(group, 0)))
 		}
@@ -198,11 +197,17 @@ func (b *planner) tmpfsOptions(name string, owner, group int) string {
 // it.
 const stateTmpfs = "rw,nosuid,nodev,noexec,size=67108864,mode=1777"
 
-// setTmpfs mounts the system's temporary directories where nothing else is mounted.
+// setTmpfs mounts the system's temporary directories where nothing else is mounted. Those for everybody belong to the
+// container's user: where the image has the directory, runc up to 1.1 gives the tmpfs its mode and ignores what is asked for,
+// so a /tmp that is 0755 in the image would be closed to an ordinary user.
 func (b *planner) setTmpfs() {
-	for _, t := range []struct{ target, name string }{{"/tmp", "tmp"}, {"/var/tmp", "var_tmp"}, {"/run", "run"}} {
+	uid, gid := b.account.UID, b.account.GID
+	for _, t := range []struct {
+		target, name string
+		uid, gid     int
+	}{{"/tmp", "tmp", uid, gid}, {"/var/tmp", "var_tmp", uid, gid}, {"/run", "run", -1, -1}} {
 		if !b.claimed(t.target) {
-			b.tmpfs(t.target, b.tmpfsOptions(t.name, -1, -1))
+			b.tmpfs(t.target, b.tmpfsOptions(t.name, t.uid, t.gid))
 		}
 	}
 	b.tmpfs(stateRoot, stateTmpfs)

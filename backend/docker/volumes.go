@@ -105,7 +105,7 @@ func (v *volume) checkSource(home string) error {
 	case path.IsAbs(s):
 		v.source = path.Clean(s)
 	case strings.ContainsAny(s, `/\`) || s == "." || s == "..":
-		return fmt.Errorf("the source %q is a relative path; write it from / on, or ~/...", s)
+		return fmt.Errorf("the source %q is a relative path; write it from / or ~ on", s)
 	case !volumeName.MatchString(s):
 		return fmt.Errorf("the source %q is neither an absolute path nor the name of a volume ([a-zA-Z0-9][a-zA-Z0-9_.-]+)", s)
 	default:

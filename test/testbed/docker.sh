@@ -67,9 +67,10 @@ variant nonroot-nohome <<-END # a uid that passwd does not know
 	USER 4242
 END
 
-variant readonly-tmp <<-END # a /tmp that only root can write to
+variant readonly-tmp <<-END # a /tmp that only root could write to, and another user
 	FROM $image
 	RUN chmod 0755 /tmp
+	USER 4242
 END
 
 variant noprocps <<-END # bash, sed, grep, find and awk; no coreutils, no procps, no util-linux
