@@ -138,7 +138,7 @@ func TestVariablesReachCallsAndNeverTheContainer(t *testing.T) {
 	b := mustPlan(t, req)
 	want := map[string]string{
 		"A": "1", "BOTH": "forward", "FILE": "from file", "EMPTY": "also from file", "ARG": "2", "FROM_CALLER": "3", "MISTRAL_API_KEY": "m", "SPACED": "s",
-		"GITHUB_TOKEN": "forced",
+		"GITHUB_TOKEN": "forced", "GH_TOKEN": "x",
 	}
 	for name, value := range want {
 		if b.p.callEnv[name] != value {
@@ -148,7 +148,7 @@ func TestVariablesReachCallsAndNeverTheContainer(t *testing.T) {
 	if len(b.p.callEnv) != len(want) {
 		t.Errorf("%q", b.p.callEnv)
 	}
-	for _, text := range []string{"GH_TOKEN", "no-name", "MISSING is set neither", "SUDO_PASSWORD is never", "TELEGRAM_BOT_TOKEN is never"} {
+	for _, text := range []string{"no-name", "MISSING is set neither", "SUDO_PASSWORD is never", "TELEGRAM_BOT_TOKEN is never"} {
 		if !b.p.told(text) {
 			t.Errorf("no notice says %q: %q", text, b.p.notices)
 		}

@@ -15,6 +15,10 @@ import (
 // forcePrefix marks a variable of the caller that commands get whatever its name is (internal/scrub).
 const forcePrefix = "_HERMES_FORCE_"
 
+// passthrough is a setting that a skill may add to, so that it never hands on the agent's own credentials. Those of docker are
+// the user's alone, who may want just that.
+const passthrough = "env_passthrough"
+
 // environment is the caller's, by name; of a name that comes twice the last one counts.
 func environment(environ []string) map[string]string {
 	env := make(map[string]string, len(environ))
@@ -34,7 +38,7 @@ func callVars(cfg driver.Config, req driver.OpenRequest, args *extraArgs) (vars 
 	c.give("docker_extra_args", args.env)
 	c.forward("docker_forward_env", cfg.Strings("docker_forward_env"), true)
 	c.forward("docker_extra_args", args.forward, true)
-	c.forward("env_passthrough", cfg.Strings("env_passthrough"), false)
+	c.forward(passthrough, cfg.Strings(passthrough), false)
 	return c.vars, c.notices
 }
 
@@ -59,7 +63,7 @@ func (c *callEnv) accepts(key, name string) bool {
 	case !dotenv.IsName(name):
 		c.notice("%s: %q is not the name of a variable", key, name)
 		return false
-	case scrub.Always(name):
+	case scrub.Internal(name), scrub.Always(name) && key == passthrough:
 		c.notice("%s: %s is never handed to commands (%s)", key, name, scrub.Reason(name))
 		return false
 	}

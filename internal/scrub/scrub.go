@@ -33,6 +33,12 @@ func Always(name string) bool {
 	return f != nil && f.level >= always
 }
 
+// Internal tells whether nothing at all lets it through: it is the agent's own machinery.
+func Internal(name string) bool {
+	f := find(name)
+	return f != nil && f.level >= internal
+}
+
 // Reason says for people why a name is blocked ("a model provider's key or address"); "" where it is not.
 func Reason(name string) string {
 	if f := find(name); f != nil {
