@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	maxSize     = 32 << 10 // bytes of one text that are parsed, without its long here-documents
-	maxParsed   = 64 << 10 // bytes that are parsed for one check, texts inside texts included
-	maxSteps    = 20000    // commands, words and parts of words that are looked at
+	maxSize     = 24 << 10 // bytes of one text that are parsed, without its long here-documents
+	maxParsed   = 48 << 10 // bytes that are parsed for one check, texts inside texts included
+	maxSteps    = 12000    // commands, words and parts of words that are looked at
 	maxNested   = 8        // bash -c 'bash -c ...', eval, functions
 	maxFindings = 32
 	maxWhere    = 200 // bytes of a text that is shown
@@ -20,7 +20,7 @@ const (
 // Check says whether command, a bash text, may run. It never panics and takes at most some 50 ms: a text that is too
 // long or too involved for that is asked about, and so is one that bash would not parse.
 func Check(command string, ctx Context) Decision {
-	c := &checker{ctx: ctx, steps: maxSteps, parse: maxParsed, seen: map[Finding]bool{}, files: map[string]string{}}
+	c := &checker{ctx: ctx, steps: maxSteps, parse: maxParsed, seen: map[Finding]bool{}, files: map[string]string{}, kinds: map[string]judged{}}
 	sh := newShell(c)
 	sh.text(command, "")
 	if c.steps <= 0 {
@@ -36,6 +36,7 @@ type checker struct {
 	parse int // bytes that may still be parsed
 	found []Finding
 	seen  map[Finding]bool
+	kinds map[string]judged // of paths
 	files map[string]string // what the text itself has written, by absolute path
 	fds   int               // process substitutions so far
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -17,6 +18,50 @@ type command struct {
 	args []string     // without the name
 	redirects
 	fields []field // name and arguments
+
+	looked       bool // the rest is known
+	wrote, readK []string
+	reaches      []reach
+}
+
+// look works out once what several rules ask for: the rules of the paths that are written and read, and how far a
+// deletion reaches.
+func (c *command) look() {
+	if c.looked {
+		return
+	}
+	c.looked = true
+	for _, p := range c.writePaths() {
+		if k, ok := c.sh.kindOf(p); ok && k.write != "" {
+			c.wrote = append(c.wrote, k.write)
+		}
+	}
+	for _, p := range append(slices.Clip(c.reads), c.sh.readFiles(c)...) {
+		if k, ok := c.sh.kindOf(p); ok && k.read != "" {
+			c.readK = append(c.readK, k.read)
+		}
+	}
+	for _, p := range c.deleted() {
+		c.sh.spend(4)
+		c.reaches = append(c.reaches, c.sh.ctx.reachOf(p, c.sh.remote))
+	}
+}
+
+// kindOf is Context.kindOf with a memory.
+func (c *checker) kindOf(p string) (kind, bool) {
+	if got, ok := c.kinds[p]; ok {
+		return got.kind, got.ok
+	}
+	c.spend(8)
+	k, ok := c.ctx.kindOf(p)
+	c.kinds[p] = judged{k, ok}
+	return k, ok
+}
+
+// judged is what kindOf said.
+type judged struct {
+	kind kind
+	ok   bool
 }
 
 // call walks a simple command, once for each alternative of the variables in it.

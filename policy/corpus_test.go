@@ -21,6 +21,21 @@ type corpusCase struct {
 	miss    bool // expected to be judged wrongly
 }
 
+func fuzzSeeds(f *testing.F, file string) (list []string) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		_, command, ok := strings.Cut(line, ": ")
+		if !ok {
+			command = line
+		}
+		list = append(list, strings.ReplaceAll(command, "⏎", "\n"))
+	}
+	return list
+}
+
 func corpus(t *testing.T, file string) []corpusCase {
 	t.Helper()
 	data, err := os.ReadFile("testdata/" + file)

@@ -25,16 +25,28 @@ func cutHeredocs(command string) string {
 		out.WriteString(line)
 		out.WriteByte('\n')
 		command = rest
+		if out.Len() > maxSize { // too long all the same
+			out.WriteString(command)
+			break
+		}
+		if !strings.Contains(line, "<<") {
+			continue
+		}
 		starts := heredocStart.FindAllStringSubmatch(line, 2)
 		if len(starts) != 1 {
 			continue
 		}
 		m := starts[0]
 		body, after, ok := hereBody(command, m[2]+m[3]+m[4], m[1] == "-")
-		if !ok || len(body) < 1024 || m[4] != "" && strings.ContainsAny(body, "$`\\") {
-			continue
+		switch {
+		case !ok: // all that is left
+			out.WriteString(command)
+			return out.String()
+		case len(body) < 1024 || m[4] != "" && strings.ContainsAny(body, "$`\\"):
+			out.WriteString(body)
+		default:
+			out.WriteString(cutBody)
 		}
-		out.WriteString(cutBody)
 		command = after
 	}
 	return out.String()
@@ -56,10 +68,13 @@ func hereBody(text, end string, tabs bool) (body, after string, ok bool) {
 func cutsHold(file *syntax.File, body string) bool {
 	found := 0
 	syntax.Walk(file, func(node syntax.Node) bool {
-		if r, ok := node.(*syntax.Redirect); ok && r.Hdoc != nil && r.Hdoc.Lit() == cutBody {
+		if r, ok := node.(*syntax.Redirect); ok && r.Hdoc != nil && isCut(r.Hdoc) {
 			found++
 		}
 		return true
 	})
 	return found == strings.Count(body, cutBody)
 }
+
+// isCut reports whether a here-document's body was cut out; the tabs are those before the end of <<-.
+func isCut(body *syntax.Word) bool { return strings.TrimRight(body.Lit(), "\t") == cutBody }

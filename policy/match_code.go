@@ -337,7 +337,9 @@ func destroysCloud(c *command) bool {
 	}
 	switch c.name {
 	case "terraform", "tofu", "terragrunt", "pulumi", "cdk", "serverless", "sls":
-		return slices.ContainsFunc(c.args, func(a string) bool { return a == "destroy" || a == "-destroy" || a == "remove" && c.name != "terraform" }) && !all("plan")
+		return slices.ContainsFunc(c.args, func(a string) bool {
+			return a == "destroy" || a == "-destroy" || a == "remove" && c.name != "terraform"
+		}) && !all("plan")
 	case "kubectl", "oc", "k":
 		if !all("delete") || slices.ContainsFunc(c.args, func(a string) bool { return strings.HasPrefix(a, "--dry-run") }) {
 			return false

@@ -9,12 +9,8 @@ import (
 // deletes returns a matcher for recursive deletion that reaches as far as r.
 func deletes(r reach) func(*command) bool {
 	return func(c *command) bool {
-		for _, p := range c.deleted() {
-			if c.sh.ctx.reachOf(p, c.sh.remote) == r {
-				return true
-			}
-		}
-		return false
+		c.look()
+		return slices.Contains(c.reaches, r)
 	}
 }
 
@@ -128,20 +124,16 @@ func (c *command) has(options ...string) bool {
 // writes returns a matcher for commands that write to a path of a rule.
 func writes(rule string) func(*command) bool {
 	return func(c *command) bool {
-		return slices.ContainsFunc(c.writePaths(), func(p string) bool {
-			k, ok := c.sh.ctx.kindOf(p)
-			return ok && k.write == rule
-		})
+		c.look()
+		return slices.Contains(c.wrote, rule)
 	}
 }
 
 // reads returns a matcher for commands that read the content of a path of a rule.
 func reads(rule string) func(*command) bool {
 	return func(c *command) bool {
-		return slices.ContainsFunc(append(slices.Clip(c.reads), c.sh.readFiles(c)...), func(p string) bool {
-			k, ok := c.sh.ctx.kindOf(p)
-			return ok && k.read == rule
-		})
+		c.look()
+		return slices.Contains(c.readK, rule)
 	}
 }
 

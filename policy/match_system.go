@@ -7,7 +7,9 @@ import (
 
 // named matches commands by name alone.
 func named(names ...string) func(*command) bool {
-	return func(c *command) bool { return slices.Contains(names, c.name) && !c.has("--help", "-h", "--version", "--status", "-S") }
+	return func(c *command) bool {
+		return slices.Contains(names, c.name) && !c.has("--help", "-h", "--version", "--status", "-S")
+	}
 }
 
 // permits matches recursive changes of rights or owners that reach as far as r.
@@ -251,6 +253,8 @@ func removesCrontab(c *command) bool { return c.name == "crontab" && c.has("-r")
 func removesEssential(c *command) bool {
 	removes := false
 	switch c.name {
+	default:
+		return false
 	case "apt", "apt-get", "aptitude", "yum", "dnf", "zypper", "pacman", "apk", "dpkg", "rpm":
 		removes = slices.ContainsFunc(c.args, func(a string) bool {
 			switch a {
@@ -261,7 +265,7 @@ func removesEssential(c *command) bool {
 		})
 	}
 	if !removes {
-		return c.has("--allow-remove-essential", "--force-remove-essential")
+		return slices.Contains(c.args, "--allow-remove-essential") || slices.Contains(c.args, "--force-remove-essential")
 	}
 	return c.has("--allow-remove-essential", "--nodeps", "--force-all") || slices.ContainsFunc(c.args, func(a string) bool {
 		switch a {

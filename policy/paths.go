@@ -328,7 +328,7 @@ func (c Context) reachOf(p string, remote bool) reach {
 		switch {
 		case !strings.HasPrefix(strings.TrimPrefix(p, unknown), "/"):
 			return nearby
-		case rest == "/" || isSystemDir(rest):
+		case rest == "/" || rest == "/usr" || rest == "/etc" || rest == "/home" || rest == "/boot" || rest == "/root" || rest == "/var":
 			return unset
 		}
 		return nearby

@@ -105,7 +105,7 @@ func table() []Rule {
 
 		// The text itself.
 		{"unparseable", Ask, "cannot be read: it is no valid bash", "text that does not parse", false, nil},
-		{"too-complex", Ask, "is too long or too involved to be checked", "more than 32 KiB beside long here-documents, deep nesting, too many steps", false, nil},
+		{"too-complex", Ask, "is too long or too involved to be checked", "more than 24 KiB beside long here-documents, deep nesting, too many steps", false, nil},
 	}
 }
 
@@ -114,7 +114,7 @@ const yours = "your-rule"
 
 // judge compares a command with all rules.
 func (sh *shell) judge(c *command) {
-	if !sh.spend(1) {
+	if !sh.spend(4 + 2*len(c.args)) {
 		return
 	}
 	for i := range rules {

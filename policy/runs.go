@@ -252,6 +252,9 @@ func (sh *shell) changeDir(args []string) {
 	default:
 		sh.cwd = unknown
 	}
+	if len(sh.cwd) > 4096 { // no path is so long
+		sh.cwd = unknown
+	}
 	sh.oldCwd = old
 }
 

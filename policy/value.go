@@ -31,10 +31,16 @@ const (
 	maxAlts   = 64       // values that a variable may have
 )
 
-func known(s string) bool { return !strings.ContainsAny(s, marks) }
+// markStart is how every mark begins in UTF-8.
+const markStart = "\xef\xb7"
+
+func known(s string) bool { return !strings.Contains(s, markStart) || !strings.ContainsAny(s, marks) }
 
 // marksOf returns the marks in s, each once.
 func marksOf(s string) string {
+	if !strings.Contains(s, markStart) {
+		return ""
+	}
 	var b strings.Builder
 	for _, m := range marks {
 		if strings.ContainsRune(s, m) {
@@ -73,8 +79,8 @@ func (sh *shell) expand(words []*syntax.Word) []field {
 			e.word = w
 			e.parts(parts)
 			e.end()
-			if len(e.fields) > maxFields {
-				sh.spend(len(e.fields))
+			if !sh.spend(1) {
+				return e.fields
 			}
 		}
 	}
@@ -170,7 +176,10 @@ func (e *expander) end() {
 // braces returns the words that {a,b} makes of one.
 func (sh *shell) braces(w *syntax.Word) [][]syntax.WordPart {
 	sh.spend(1)
-	syntax.SplitBraces(w)
+	if !syntax.SplitBraces(w) && !slices.ContainsFunc(w.Parts, isBrace) {
+		return [][]syntax.WordPart{w.Parts}
+	}
+	sh.spend(len(w.Parts))
 	all := [][]syntax.WordPart{nil}
 	for _, part := range w.Parts {
 		brace, ok := part.(*syntax.BraceExp)
@@ -199,6 +208,11 @@ func (sh *shell) braces(w *syntax.Word) [][]syntax.WordPart {
 		all = next
 	}
 	return all
+}
+
+func isBrace(part syntax.WordPart) bool {
+	_, ok := part.(*syntax.BraceExp)
+	return ok
 }
 
 // part returns the value of a part of a word; first says that a tilde may stand here, quoted that it is in double

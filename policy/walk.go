@@ -135,6 +135,9 @@ func (sh *shell) compound(cmd syntax.Command, in string) string {
 			for _, p := range item.Patterns {
 				sh.value(p)
 			}
+			if !sh.spend(1) {
+				break
+			}
 			sh.maybe(func() { out += sh.stmts(item.Stmts, in) })
 		}
 		return sh.limit(out)
@@ -164,14 +167,34 @@ func (sh *shell) binary(cmd *syntax.BinaryCmd, in string) string {
 		}
 		return out
 	}
-	left, right := sh.fork(), sh.fork()
-	out := left.stmt(cmd.X, in)
-	right.upstream = left.upstream + sh.printed(cmd.X) + " | "
-	if x, ok := cmd.X.Cmd.(*syntax.BinaryCmd); ok && x.Op == cmd.Op {
-		right.upstream = sh.upstream + sh.printed(cmd.X) + " | "
+	return sh.pipeline(cmd, in)
+}
+
+// pipeline walks a | b | c, whose tree is as deep as it is long.
+func (sh *shell) pipeline(cmd *syntax.BinaryCmd, in string) string {
+	parts := []*syntax.Stmt{cmd.Y}
+	for {
+		left, ok := cmd.X.Cmd.(*syntax.BinaryCmd)
+		if !ok || left.Op != syntax.Pipe && left.Op != syntax.PipeAll || len(cmd.X.Redirs) > 0 {
+			parts = append(parts, cmd.X)
+			break
+		}
+		parts = append(parts, left.Y)
+		cmd = left
 	}
-	right.unfixed = sh.unfixed || varies(cmd.X)
-	return right.stmt(cmd.Y, out)
+	upstream, unfixed := sh.upstream, sh.unfixed
+	for i := len(parts) - 1; i >= 0 && sh.spend(1); i-- {
+		part := sh.fork()
+		part.upstream, part.unfixed = upstream, unfixed
+		in = part.stmt(parts[i], in)
+		if len(upstream) < maxSize/8 {
+			upstream += sh.printed(parts[i]) + " | "
+		} else {
+			unfixed = true
+		}
+		unfixed = unfixed || varies(parts[i])
+	}
+	return in
 }
 
 // setsOnly reports whether a statement only assigns.
@@ -375,7 +398,7 @@ func (sh *shell) hereDocument(redir *syntax.Redirect) string {
 	if redir.Hdoc == nil {
 		return ""
 	}
-	if redir.Hdoc.Lit() == cutBody {
+	if isCut(redir.Hdoc) {
 		return cut
 	}
 	if _, plain := redir.Word.Parts[0].(*syntax.Lit); !plain || len(redir.Word.Parts) != 1 || strings.Contains(redir.Word.Lit(), `\`) {
@@ -427,7 +450,7 @@ func (sh *shell) content(file string) string {
 	if c, ok := sh.files[file]; ok {
 		return c
 	}
-	if holdsSecrets(sh.ctx, file) {
+	if sh.spend(4); holdsSecrets(sh.ctx, file) {
 		return secret
 	}
 	return unknown
