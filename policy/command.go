@@ -108,8 +108,16 @@ func (sh *shell) redirected(stmt *syntax.Stmt, r redirects) {
 
 // exec follows a command to what it really runs, judges each step, and returns what it prints.
 func (sh *shell) exec(stmt *syntax.Stmt, args []field, r redirects) string {
+	if len(args) == 0 {
+		return ""
+	}
 	elevated, remote := sh.elevated, sh.remote
 	defer func() { sh.elevated, sh.remote = elevated, remote }()
+	if dir, ok := chdirOption(args); ok { // env -C DIR, sudo -D DIR
+		cwd, oldCwd := sh.cwd, sh.oldCwd
+		defer func() { sh.cwd, sh.oldCwd = cwd, oldCwd }()
+		sh.changeDir([]string{dir})
+	}
 	for first := true; len(args) > 0 && sh.spend(1); first = false {
 		name := args[0].text
 		if first {
@@ -134,6 +142,26 @@ func (sh *shell) exec(stmt *syntax.Stmt, args []field, r redirects) string {
 		args = inner
 	}
 	return ""
+}
+
+// chdirOption returns the directory in which env or sudo run their command.
+func chdirOption(args []field) (string, bool) {
+	options := []string{"-C", "--chdir"}
+	switch path.Base(args[0].text) {
+	case "env":
+	case "sudo":
+		options[0] = "-D"
+	default:
+		return "", false
+	}
+	var texts []string
+	for _, a := range args[1:] {
+		if !strings.HasPrefix(a.text, "-") && len(texts) > 0 && !strings.HasPrefix(texts[len(texts)-1], "-") && !strings.Contains(a.text, "=") {
+			break // the command's own
+		}
+		texts = append(texts, a.text)
+	}
+	return after(texts, options...)
 }
 
 // defined runs what the text itself defines: aliases and functions.

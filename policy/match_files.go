@@ -167,7 +167,7 @@ func (c *command) writePaths() []string {
 				add(list...)
 			}
 		} else if len(list) > 1 {
-			add(list[len(list)-1])
+			add(intoRoot(list[len(list)-1]))
 			if c.name == "mv" {
 				add(list[:len(list)-1]...)
 			}
@@ -191,12 +191,12 @@ func (c *command) writePaths() []string {
 	case "tar", "bsdtar":
 		if c.has("-x", "--extract", "--get") || len(c.args) > 0 && strings.Contains(c.args[0], "x") && !strings.HasPrefix(c.args[0], "-") {
 			if dir, ok := after(c.args, "-C", "--directory"); ok {
-				add(dir)
+				add(intoRoot(dir))
 			}
 		}
 	case "unzip":
 		if dir, ok := after(c.args, "-d"); ok {
-			add(dir)
+			add(intoRoot(dir))
 		}
 	case "chattr", "patch":
 		add(args("-i -p")...)
@@ -219,6 +219,14 @@ func (c *command) writePaths() []string {
 		}
 	}
 	return paths
+}
+
+// intoRoot makes of / what is in it: a tree that is copied there reaches the system's directories.
+func intoRoot(dir string) string {
+	if strings.Trim(dir, "/") == "" && dir != "" {
+		return "/etc"
+	}
+	return dir
 }
 
 func (c *command) inPlace() bool {

@@ -152,6 +152,19 @@ var places = []place{
 	{"/var/lib/apt/lists", publicPart},
 }
 
+// PathRule says which rules fit reading and writing a path, for the documentation; "" is none. ~ is any home, $H is
+// HERMES_HOME.
+type PathRule struct{ Path, Read, Write string }
+
+// Paths returns the table of paths, in which the first row that fits a path counts.
+func Paths() []PathRule {
+	list := make([]PathRule, 0, len(places))
+	for _, p := range places {
+		list = append(list, PathRule{p.path, p.kind.read, p.kind.write})
+	}
+	return list
+}
+
 // devices may be written to; everything else below /dev may not.
 var harmlessDevices = []string{
 	"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/tty*", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/fd",

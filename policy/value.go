@@ -370,7 +370,7 @@ func (sh *shell) lookup(name string) (string, bool) {
 			return unknown, false
 		}
 		return strings.Join(sh.params, " "), true
-	case "#", "?", "$", "!", "-", "RANDOM", "SECONDS", "EPOCHSECONDS", "UID", "EUID", "PPID", "USER", "LOGNAME", "HOSTNAME":
+	case "#", "?", "$", "!", "-", "RANDOM", "SECONDS", "EPOCHSECONDS", "UID", "EUID", "PPID", "HOSTNAME":
 		return nonEmpty, true
 	case "HOME":
 		return sh.home(), true
@@ -388,6 +388,11 @@ func (sh *shell) lookup(name string) (string, bool) {
 		return v, true
 	}
 	switch name {
+	case "USER", "LOGNAME":
+		if sh.ctx.Home != "" {
+			return path.Base(sh.ctx.Home), true
+		}
+		return nonEmpty, true
 	case "HERMES_HOME":
 		return sh.ctx.hermesHome(), true
 	case "TMPDIR":
