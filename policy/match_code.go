@@ -63,7 +63,7 @@ var (
 	fetchCall = regexp.MustCompile(`(?s)\b(?:exec|eval|compile)\s*\(.{0,200}(?:urlopen|requests\.get|urllib|http\.get|fetch\()|(?:urlopen|requests\.get)\(.{0,300}\bexec\s*\(|eval\s*\(?\s*(?:await\s+)?(?:get|fetch)\b`)
 	forkCall  = regexp.MustCompile(`fork\s*(?:\(\))?\s*while\s*(?:1|true|fork)|while\s*(?:\(?(?:1|True|true)\)?)\s*:?\s*\{?\s*(?:os\.)?fork\b|loop\s*\{\s*fork|while\s+1\s*:\s*os\.fork`)
 	quoted    = regexp.MustCompile(`"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'`)
-	openCall  = regexp.MustCompile(`\bopen\s*\(\s*(?:"(/[^"]*)"|'(/[^']*)')\s*,\s*(?:"[wa]b?\+?"|'[wa]b?\+?')`)
+	openCall  = regexp.MustCompile(`\b(?:open|readFileSync|read_text|writeFileSync|File\.read|File\.write)\s*\(\s*(?:"(/[^"]*)"|'(/[^']*)')(\s*,\s*["'][wax])?`)
 )
 
 // program looks for commands in a program that is not bash.
@@ -92,7 +92,13 @@ func (sh *shell) program(c *command, text string) {
 		inner.exec(c.stmt, []field{{"rm", nil}, {"-rf", nil}, {target, nil}}, redirects{})
 	}
 	for _, m := range openCall.FindAllStringSubmatch(text, 16) {
-		inner.judge(&command{sh: inner, stmt: c.stmt, redirects: redirects{writes: []string{path.Clean(m[1] + m[2])}}})
+		file, r := path.Clean(m[1]+m[2]), redirects{}
+		if m[3] != "" || strings.HasPrefix(m[0], "write") || strings.HasPrefix(m[0], "File.write") {
+			r.writes = []string{file}
+		} else {
+			r.reads = []string{file}
+		}
+		inner.judge(&command{sh: inner, stmt: c.stmt, redirects: r})
 	}
 	if fetchCall.MatchString(text) {
 		c.report("run-from-network")
@@ -112,7 +118,10 @@ func unescape(s string) string {
 
 // reverseShell matches a shell whose input and output are another machine.
 func reverseShell(c *command) bool {
-	if shells[c.name] || c.name == "exec" {
+	if c.name == "exec" && (strings.HasPrefix(c.out, "/dev/tcp/") || strings.HasPrefix(c.out, "/dev/udp/")) {
+		return true
+	}
+	if shells[c.name] {
 		for _, p := range append(slices.Clip(c.writes), c.redirects.reads...) {
 			if strings.HasPrefix(p, "/dev/tcp/") || strings.HasPrefix(p, "/dev/udp/") {
 				return true
