@@ -111,8 +111,8 @@ func (sh *shell) exec(stmt *syntax.Stmt, args []field, r redirects) string {
 	if len(args) == 0 {
 		return ""
 	}
-	elevated, remote := sh.elevated, sh.remote
-	defer func() { sh.elevated, sh.remote = elevated, remote }()
+	asRoot := sh.asRoot
+	defer func() { sh.asRoot = asRoot }()
 	if dir, ok := chdirOption(args); ok { // env -C DIR, sudo -D DIR
 		cwd, oldCwd := sh.cwd, sh.oldCwd
 		defer func() { sh.cwd, sh.oldCwd = cwd, oldCwd }()
@@ -210,8 +210,9 @@ func (sh *shell) unwrap(c *command) ([]field, bool) {
 			return nil, false
 		}
 	case "sudo", "doas", "pkexec", "runuser":
-		sh.elevated = true
-		sh.root(c)
+		if len(c.args) > 0 && (c.args[0] == "-i" || c.args[0] == "-H" || c.args[0] == "--login") {
+			sh.asRoot = true
+		}
 	case "xargs", "parallel":
 		return c.xargs(), true
 	}
@@ -233,13 +234,6 @@ func (sh *shell) unwrap(c *command) ([]field, bool) {
 	return nil, false
 }
 
-// root follows sudo -i and the like: the home is root's then.
-func (sh *shell) root(c *command) {
-	if len(c.args) > 0 && (c.args[0] == "-i" || c.args[0] == "-H" || c.args[0] == "--login") {
-		sh.vars["HOME"] = variable{alts: []string{"/root"}}
-	}
-}
-
 // runner is a command that runs another one, which the meaning of exit codes has no use for.
 type runner struct {
 	valued   string
@@ -253,8 +247,8 @@ var runners = map[string]runner{
 	"chronic": {}, "caffeinate": {valued: "-t -w"}, "xvfb-run": {valued: "-n -s -e -f"}, "dbus-run-session": {},
 	"systemd-run": {valued: "-p -u -M -H -E --unit --property --slice --uid --gid --on-active --on-calendar"}, "watch": {valued: "-n --interval"},
 	"entr": {}, "systemd-inhibit": {}, "proot": {valued: "-r -b -w -S"}, "torsocks": {}, "proxychains": {}, "proxychains4": {}, "unbuffer": {},
-	"direnv": {operands: 2}, "dotenv": {valued: "-f -e"}, "cgexec": {valued: "-g"}, "prlimit": {}, "coproc": {}, "then": {}, "nsenter": {valued: "-t -S -G --target"},
-	"trickle": {valued: "-d -u"}, "cpulimit": {valued: "-l"}, "ts-node": {operands: 99}, "toybox": {}, "sg": {operands: 1},
+	"direnv": {operands: 2}, "dotenv": {valued: "-f -e"}, "cgexec": {valued: "-g"}, "prlimit": {}, "nsenter": {valued: "-t -S -G --target"},
+	"trickle": {valued: "-d -u"}, "cpulimit": {valued: "-l"}, "toybox": {}, "sg": {operands: 1},
 }
 
 // skipOptions returns what follows the options and operands of a runner.

@@ -393,7 +393,7 @@ func uploadsAbs(c *command) []string {
 func wipesLogs(c *command) bool {
 	switch c.name {
 	case "history":
-		return c.has("-c") || c.has("-w") && false
+		return c.has("-c")
 	case "journalctl":
 		return slices.ContainsFunc(c.args, func(a string) bool { return strings.HasPrefix(a, "--vacuum") })
 	case "dmesg":

@@ -84,7 +84,9 @@ func (sh *shell) runs(c *command) (out string, ok bool) {
 		sh.read(c)
 		return "", true
 	case "su":
-		sh.elevated = true
+		asRoot := sh.asRoot
+		sh.asRoot = true
+		defer func() { sh.asRoot = asRoot }()
 		if text, ok := after(c.args, "-c", "--command"); ok {
 			return sh.runText(c, text, c.in), true
 		}

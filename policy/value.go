@@ -330,6 +330,8 @@ func (sh *shell) home() string {
 		return v.alts[0]
 	}
 	switch {
+	case sh.asRoot:
+		return "/root"
 	case sh.remote:
 		return remoteHome
 	case sh.ctx.Home != "":

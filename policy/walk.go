@@ -24,7 +24,7 @@ type shell struct {
 	most     int      // the greatest number of them that was seen
 	nested   int      // texts inside texts
 	remote   bool     // the commands run on another machine
-	elevated bool     // they run as another user, root most often
+	asRoot   bool     // they run with root's home: sudo -i
 	source   string   // the text that is walked
 	upstream string   // what feeds the command, as written
 	feed     string   // what it prints
