@@ -18,12 +18,12 @@ import (
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/elsewhere-sh/elsewhere/internal/shellwords"
 )
 
 const (
 	maxSize  = 32 << 10 // bytes of command text that are parsed: some 5 ms, some 25 at worst
-	maxDepth = 200      // open brackets; the parser's time grows with their square,
-	maxOpen  = 4096     // and brackets in quotes hide from a count how deep it is; | and & make the tree deep too
 	maxShell = 4        // bash -c "bash -c ..."
 )
 
@@ -36,7 +36,7 @@ func Meaning(command string, code int) string {
 }
 
 func meaning(command string, code int, set flags, shells int) string {
-	if code <= 0 || code > 255 || len(command) > maxSize || shells > maxShell || tooDeep(command) {
+	if code <= 0 || code > 255 || len(command) > maxSize || shells > maxShell || shellwords.TooDeep(command) {
 		return ""
 	}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), "")
@@ -54,27 +54,6 @@ func meaning(command string, code int, set flags, shells int) string {
 		return ""
 	}
 	return found.text
-}
-
-// tooDeep reports whether command has so many open brackets that parsing it could take long. Brackets inside quotes
-// count too, which costs a meaning in odd commands only.
-func tooDeep(command string) bool {
-	depth, opened := 0, 0
-	for i := range len(command) {
-		switch command[i] {
-		case '(', '{', '[', '`':
-			depth++
-			opened++
-		case '|', '&':
-			opened++
-		case ')', '}', ']':
-			depth = max(depth-1, 0)
-		}
-		if depth > maxDepth || opened > maxOpen {
-			return true
-		}
-	}
-	return false
 }
 
 // verdict is what is known about the commands that can have ended with the code.
@@ -131,16 +110,16 @@ func (w *walk) survey(node syntax.Node) bool {
 			w.silent = true
 		}
 	case *syntax.CallExpr:
-		args := words(node.Args)
+		args := shellwords.Words(node.Args)
 		switch {
-		case len(args) > 1 && args[0].is("trap"):
+		case len(args) > 1 && args[0].Is("trap"):
 			// A trap on EXIT can end the shell with a code of its own.
-			if action := args[1]; !action.literal || strings.Contains(action.text, "exit") {
+			if action := args[1]; !action.Literal || strings.Contains(action.Text, "exit") {
 				w.silent = true
 			}
-		case len(args) > 1 && args[0].is("alias"):
+		case len(args) > 1 && args[0].Is("alias"):
 			for _, a := range args[1:] {
-				name, _, _ := strings.Cut(a.text, "=")
+				name, _, _ := strings.Cut(a.Text, "=")
 				w.functions[name] = true
 			}
 		}
@@ -295,8 +274,8 @@ func setsStage(stmt *syntax.Stmt) bool {
 	}
 	switch cmd := stmt.Cmd.(type) {
 	case *syntax.CallExpr:
-		args := words(cmd.Args)
-		return len(args) > 0 && args[0].literal && stage[args[0].text]
+		args := shellwords.Words(cmd.Args)
+		return len(args) > 0 && args[0].Literal && stage[args[0].Text]
 	case *syntax.DeclClause:
 		return true
 	}
@@ -308,20 +287,20 @@ func (sh *shell) call(cmd *syntax.CallExpr) verdict {
 	if len(cmd.Args) == 0 {
 		return sh.assignment(cmd)
 	}
-	args := words(cmd.Args)
-	if !args[0].literal {
+	args := shellwords.Words(cmd.Args)
+	if !args[0].Literal {
 		return sh.generic()
 	}
-	if sh.functions[args[0].text] {
+	if sh.functions[args[0].Text] {
 		return unknown
 	}
-	switch args[0].text {
+	switch args[0].Text {
 	case "set":
 		sh.set(args[1:])
 		return cannot
 	case "shopt":
 		for _, a := range args[1:] {
-			sh.option(a.text, !args[1].is("-uo") && !args[1].is("-u"))
+			sh.option(a.Text, !args[1].Is("-uo") && !args[1].Is("-u"))
 		}
 		return unknown
 	case "exit", "return", "logout":
@@ -330,13 +309,13 @@ func (sh *shell) call(cmd *syntax.CallExpr) verdict {
 		// What follows does not run, so this decides as a failure under errexit does.
 		sh.errexit = sh.errexit || len(args) > 1
 	}
-	for len(args) > 0 && args[0].literal {
+	for len(args) > 0 && args[0].Literal {
 		inner, ok := unwrap(args)
 		if !ok {
-			return sh.simple(path.Base(args[0].text), args[1:])
+			return sh.simple(path.Base(args[0].Text), args[1:])
 		}
 		// A wrapper's own codes (timeout's 124) come before those of what it runs.
-		if text := sh.row(path.Base(args[0].text), args[1:]); text != "" {
+		if text := sh.row(path.Base(args[0].Text), args[1:]); text != "" {
 			return known(text)
 		}
 		args = inner
@@ -374,9 +353,9 @@ func (sh *shell) assignment(cmd *syntax.CallExpr) verdict {
 }
 
 // exit judges exit and return, and notes that what follows may never have run.
-func (sh *shell) exit(args []word) verdict {
-	if len(args) > 0 && args[0].literal {
-		if n, err := strconv.Atoi(args[0].text); err == nil && n&0xff != sh.code {
+func (sh *shell) exit(args []shellwords.Word) verdict {
+	if len(args) > 0 && args[0].Literal {
+		if n, err := strconv.Atoi(args[0].Text); err == nil && n&0xff != sh.code {
 			return cannot
 		}
 	}
@@ -385,9 +364,9 @@ func (sh *shell) exit(args []word) verdict {
 }
 
 // set follows the set builtin.
-func (sh *shell) set(args []word) {
+func (sh *shell) set(args []shellwords.Word) {
 	for i := 0; i < len(args); i++ {
-		text := args[i].text
+		text := args[i].Text
 		if len(text) < 2 || (text[0] != '-' && text[0] != '+') || text == "--" {
 			return
 		}
@@ -400,7 +379,7 @@ func (sh *shell) set(args []word) {
 				sh.nounset = on
 			case 'o':
 				if i++; i < len(args) {
-					sh.option(args[i].text, on)
+					sh.option(args[i].Text, on)
 				}
 			}
 		}
@@ -419,7 +398,7 @@ func (sh *shell) option(name string, on bool) {
 }
 
 // simple judges one command by its name and arguments.
-func (sh *shell) simple(name string, args []word) verdict {
+func (sh *shell) simple(name string, args []shellwords.Word) verdict {
 	switch name {
 	case "true", ":":
 		return cannot
@@ -440,7 +419,7 @@ func (sh *shell) simple(name string, args []word) verdict {
 }
 
 // row returns what the table says, or "".
-func (sh *shell) row(name string, args []word) string {
+func (sh *shell) row(name string, args []shellwords.Word) string {
 	for _, r := range rows[name] {
 		if r.code == sh.code && r.matches(args) {
 			return r.text
@@ -458,85 +437,39 @@ func (sh *shell) generic() verdict {
 }
 
 // inlineScript returns the text of `bash -c TEXT` and the options given with it.
-func inlineScript(args []word) (text string, set flags, ok bool) {
+func inlineScript(args []shellwords.Word) (text string, set flags, ok bool) {
 	sh := &shell{}
 	for i := 0; i < len(args); i++ {
 		a := args[i]
-		if !a.literal || len(a.text) < 2 || a.text[0] != '-' || a.text[1] == '-' {
+		if !a.Literal || len(a.Text) < 2 || a.Text[0] != '-' || a.Text[1] == '-' {
 			return "", set, false
 		}
-		if script := strings.IndexByte(a.text, 'c'); script > 0 {
-			sh.set([]word{{a.text, true}})
-			if i+1 < len(args) && args[i+1].literal && !strings.Contains(a.text, "o") {
-				return args[i+1].text, sh.flags, true
+		if script := strings.IndexByte(a.Text, 'c'); script > 0 {
+			sh.set([]shellwords.Word{{Text: a.Text, Literal: true}})
+			if i+1 < len(args) && args[i+1].Literal && !strings.Contains(a.Text, "o") {
+				return args[i+1].Text, sh.flags, true
 			}
 			return "", set, false
 		}
-		if a.text == "-o" && i+1 < len(args) {
-			sh.option(args[i+1].text, true)
+		if a.Text == "-o" && i+1 < len(args) {
+			sh.option(args[i+1].Text, true)
 			i++
 			continue
 		}
-		sh.set([]word{a})
+		sh.set([]shellwords.Word{a})
 	}
 	return "", set, false
 }
 
-// word is one argument: its text where it is literal.
-type word struct {
-	text    string
-	literal bool
-}
-
-func (w word) is(text string) bool { return w.literal && w.text == text }
-
-func words(args []*syntax.Word) []word {
-	list := make([]word, len(args))
-	for i, a := range args {
-		list[i].text, list[i].literal = literal(a)
+// unwrap takes one wrapper off, as shellwords.Unwrap does; `python -m X` ends as X does, and `command -v` is a question
+// of its own.
+func unwrap(args []shellwords.Word) (inner []shellwords.Word, ok bool) {
+	name := path.Base(args[0].Text)
+	if strings.HasPrefix(name, "python") && len(args) > 2 && args[1].Is("-m") {
+		return args[2:], true
 	}
-	return list
-}
-
-// literal returns the text of a word that no expansion changes, its quotes removed.
-func literal(w *syntax.Word) (string, bool) {
-	var text strings.Builder
-	for _, part := range w.Parts {
-		switch part := part.(type) {
-		case *syntax.Lit:
-			if strings.HasPrefix(part.Value, "~") {
-				return "", false
-			}
-			unquote(&text, part.Value, "")
-		case *syntax.SglQuoted:
-			if part.Dollar {
-				return "", false
-			}
-			text.WriteString(part.Value)
-		case *syntax.DblQuoted:
-			if part.Dollar {
-				return "", false
-			}
-			for _, inner := range part.Parts {
-				lit, ok := inner.(*syntax.Lit)
-				if !ok {
-					return "", false
-				}
-				unquote(&text, lit.Value, "$`\"\\")
-			}
-		default:
-			return "", false
-		}
+	if name == "command" && len(args) > 1 && (args[1].Is("-v") || args[1].Is("-V")) {
+		return append([]shellwords.Word{{Text: "command -v", Literal: true}}, args[2:]...), true
 	}
-	return text.String(), true
-}
-
-// unquote removes the backslashes that quote one of special, or any character where that is "".
-func unquote(to *strings.Builder, s, special string) {
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+1 < len(s) && (special == "" || strings.IndexByte(special, s[i+1]) >= 0) {
-			i++
-		}
-		to.WriteByte(s[i])
-	}
+	return shellwords.Unwrap(args)
 }

@@ -3,6 +3,8 @@ package exitmeaning
 import (
 	"slices"
 	"strings"
+
+	"github.com/elsewhere-sh/elsewhere/internal/shellwords"
 )
 
 // row is one exit code of some commands.
@@ -145,7 +147,7 @@ var rows = func() map[string][]row {
 }()
 
 // matches reports whether the arguments are those that the row is about.
-func (r row) matches(args []word) bool {
+func (r row) matches(args []shellwords.Word) bool {
 	if r.sub != "" && !slices.Contains(strings.Fields(r.sub), subcommand(args)) {
 		return false
 	}
@@ -156,15 +158,15 @@ func (r row) matches(args []word) bool {
 }
 
 // subcommand returns the first argument that is no option. Of git's options before it, those with a value are known.
-func subcommand(args []word) string {
+func subcommand(args []shellwords.Word) string {
 	for i := 0; i < len(args); i++ {
 		switch a := args[i]; {
-		case !a.literal:
+		case !a.Literal:
 			return ""
-		case a.text == "-C", a.text == "-c", a.text == "--git-dir", a.text == "--work-tree", a.text == "--namespace":
+		case a.Text == "-C", a.Text == "-c", a.Text == "--git-dir", a.Text == "--work-tree", a.Text == "--namespace":
 			i++
-		case !strings.HasPrefix(a.text, "-"):
-			return a.text
+		case !strings.HasPrefix(a.Text, "-"):
+			return a.Text
 		}
 	}
 	return ""
@@ -172,20 +174,20 @@ func subcommand(args []word) string {
 
 // hasOption reports whether one of the options, separated by spaces, is among the arguments before "--": a long one or
 // one letter, also among others ("-rL").
-func hasOption(args []word, options string) bool {
+func hasOption(args []shellwords.Word, options string) bool {
 	for _, a := range args {
-		if a.is("--") {
+		if a.Is("--") {
 			return false
 		}
-		if !a.literal || len(a.text) < 2 || a.text[0] != '-' {
+		if !a.Literal || len(a.Text) < 2 || a.Text[0] != '-' {
 			continue
 		}
 		for option := range strings.FieldsSeq(options) {
-			name, _, _ := strings.Cut(a.text, "=")
+			name, _, _ := strings.Cut(a.Text, "=")
 			if name == option {
 				return true
 			}
-			if len(option) == 2 && a.text[1] != '-' && strings.IndexByte(letters(a.text[1:]), option[1]) >= 0 {
+			if len(option) == 2 && a.Text[1] != '-' && strings.IndexByte(letters(a.Text[1:]), option[1]) >= 0 {
 				return true
 			}
 		}

@@ -23,3 +23,17 @@ func TestTheSettingsPageIsWhatTheTableSays(t *testing.T) {
 		t.Error("docs/settings.md is stale; run: go run ./internal/gendocs")
 	}
 }
+
+func TestThePolicyPageIsWhatTheTablesSay(t *testing.T) {
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(root, "docs", "policy.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != policyPage() {
+		t.Error("docs/policy.md is stale; run: go run ./internal/gendocs")
+	}
+}

@@ -1,4 +1,4 @@
-package exitmeaning
+package shellwords
 
 import (
 	"path"
@@ -40,45 +40,38 @@ var wrappers = map[string]wrapper{
 	"bundle":   {sub: "exec"},
 }
 
-// unwrap takes one wrapper off: it returns the command that sudo, env, nohup and their like run, nil where that cannot
-// be told, and false where args is no wrapper.
-func unwrap(args []word) (inner []word, ok bool) {
-	name := path.Base(args[0].text)
-	if strings.HasPrefix(name, "python") && len(args) > 2 && args[1].is("-m") {
-		return args[2:], true
-	}
-	w, ok := wrappers[name]
+// Unwrap takes one wrapper off: it returns the command that sudo, env, nohup and their like run (the end of args), nil
+// where that cannot be told, and false where args is no wrapper. Args is not empty.
+func Unwrap(args []Word) (inner []Word, ok bool) {
+	w, ok := wrappers[path.Base(args[0].Text)]
 	if !ok {
 		return nil, false
-	}
-	if name == "command" && len(args) > 1 && (args[1].is("-v") || args[1].is("-V")) {
-		return append([]word{{"command -v", true}}, args[2:]...), true
 	}
 	inner = w.command(args[1:])
 	return inner, inner != nil || w.sub == "" // `uv pip` runs nothing
 }
 
 // command returns what a wrapper with these arguments runs, or nil.
-func (w wrapper) command(args []word) []word {
+func (w wrapper) command(args []Word) []Word {
 	sub, operands := w.sub, w.operands
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		switch {
-		case !a.literal && (sub != "" || operands == 0):
+		case !a.Literal && (sub != "" || operands == 0):
 			// An expansion where the command's name, an option or an assignment may be.
 			if sub != "" {
 				return nil
 			}
 			return args[i:]
-		case sub != "" && a.text == sub:
+		case sub != "" && a.Text == sub:
 			sub = ""
-		case a.is("--"):
+		case a.Is("--"):
 			if operands > 0 || sub != "" {
 				continue
 			}
 			return args[i+1:]
-		case strings.HasPrefix(a.text, "-"):
-			switch w.option(a.text) {
+		case strings.HasPrefix(a.Text, "-"):
+			switch w.option(a.Text) {
 			case 1:
 				i++
 			case -1:
@@ -86,7 +79,7 @@ func (w wrapper) command(args []word) []word {
 			}
 		case sub != "":
 			return nil
-		case w.assigns && strings.Contains(a.text, "="):
+		case w.assigns && strings.Contains(a.Text, "="):
 		case operands > 0:
 			operands--
 		default:
