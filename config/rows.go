@@ -153,22 +153,22 @@ var sandboxRows = []driver.Setting{
 	{
 		Key: "container_cpu", Env: "TERMINAL_CONTAINER_CPU", Type: driver.Float, Default: "1", Backends: sandboxed,
 		Doc:    "How many CPUs a sandbox has; 0 is no limit of ours.",
-		Status: driver.Later, Place: true,
+		Status: driver.Implemented, Place: true,
 	},
 	{
 		Key: "container_memory", Env: "TERMINAL_CONTAINER_MEMORY", Type: driver.Megabytes, Default: "5120", Backends: sandboxed,
 		Doc:    "How much memory a sandbox has, in MiB; 0 is no limit of ours.",
-		Status: driver.Later, Place: true,
+		Status: driver.Implemented, Place: true,
 	},
 	{
 		Key: "container_disk", Env: "TERMINAL_CONTAINER_DISK", Type: driver.Megabytes, Default: "51200", Backends: sandboxed,
 		Doc:    "How much disk a sandbox has, in MiB, where that can be limited; 0 is no limit of ours.",
-		Status: driver.Later, Place: true,
+		Status: driver.Implemented, Place: true,
 	},
 	{
 		Key: "container_persistent", Env: "TERMINAL_CONTAINER_PERSISTENT", Type: driver.Bool, Default: "true", Backends: sandboxed,
 		Doc:    "Keep the sandbox's files when it is closed.",
-		Status: driver.Later, Place: true,
+		Status: driver.Implemented, Place: true,
 	},
 	{
 		Key: "container_idle_timeout", Env: "TERMINAL_CONTAINER_IDLE_TIMEOUT", Type: driver.Seconds, Default: "0",
@@ -184,12 +184,12 @@ var sandboxRows = []driver.Setting{
 	{
 		Key: "limits", Env: "TERMINAL_LIMITS", Type: driver.String, Values: []string{"", "strict"}, Backends: mounted,
 		Doc:    "`strict` refuses to open a sandbox where a limit that was set cannot be applied; empty says so and goes on.",
-		Status: driver.Later, Place: true,
+		Status: driver.Implemented, Place: true,
 	},
 	{
 		Key: "sandbox_dir", Env: "TERMINAL_SANDBOX_DIR", Type: driver.Path, Backends: mounted,
 		Doc:    "Where the data of persistent sandboxes lies on this machine; empty is HERMES_HOME/sandboxes.",
-		Status: driver.Later, Place: true,
+		Status: driver.Implemented, Place: true,
 	},
 }
 
@@ -197,7 +197,7 @@ var syncRows = []driver.Setting{
 	{
 		Key: "credential_files", Type: driver.List, Backends: append([]string{"docker", "singularity"}, synced...),
 		Doc:    "Files below HERMES_HOME, by relative path, that sandboxes get as credentials.",
-		Status: driver.Later,
+		Status: driver.Implemented,
 	},
 	{
 		Key: "sync_back", Env: "TERMINAL_SYNC_BACK", Type: driver.String, Default: "cache",

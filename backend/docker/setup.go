@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -86,7 +85,7 @@ func (s *sandbox) setupFailed(ctx context.Context, out string, err error) error 
 	}
 	missing := func(text string) bool {
 		text = strings.ToLower(text)
-		return strings.Contains(text, "bash") && (strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory"))
+		return strings.Contains(text, "failed to exec pid1: no such file") || strings.Contains(text, "bash") && (strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory"))
 	}
 	if missing(out) || err != nil && missing(err.Error()) {
 		return s.noBash()
@@ -172,17 +171,4 @@ func (s *sandbox) removeDead(dirs []string) {
 	if _, err := s.run(ctx, removeScript, append([]string{"-rf"}, gone...)...); err != nil {
 		s.log.Debug("state files of dead processes were not removed", "container", s.plan.name, "error", err)
 	}
-}
-
-// makeDataDirs makes directories on this machine; what is above them is made for this user alone.
-func makeDataDirs(dirs []string) error {
-	for _, dir := range dirs {
-		if err := os.MkdirAll(path.Dir(dir), 0o700); err != nil {
-			return err
-		}
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-	}
-	return nil
 }
