@@ -239,6 +239,9 @@ func (b *planner) setHermesFiles() {
 			continue
 		}
 		b.bind(m.Source, target, m.ReadOnly)
+		if info, err := os.Stat(m.Source); err == nil && info.Mode().Perm()&0o005 != 0o005 && !b.reads() {
+			b.notice(fmt.Sprintf("%s cannot be read by the container's user (%d); to let it: chmod -R o+rX %s", m.Target, b.account.UID, m.Source))
+		}
 		on = append(on, m.Target)
 		places = append(places, m.Target+"="+m.Source)
 	}
@@ -254,6 +257,9 @@ func (b *planner) setHermesFiles() {
 	b.p.settings["credential_files"] = "staged"
 	b.p.staging, b.p.refresh = filepath.Dir(staging.Dir()), staging.Refresh
 }
+
+// reads tells whether the container's user reads what only the caller may.
+func (b *planner) reads() bool { return b.account.root() || b.account.UID == os.Getuid() }
 
 // makeDataDirs makes the directories of this machine that hold the container's files: their parents for nobody else, they
 // themselves for the container's user. One that is there is left as it is.

@@ -285,7 +285,7 @@ func TestTmpfsByTheirSettings(t *testing.T) {
 	if got := strings.Join(b.p.host.CapAdd, " "); got != "CHOWN DAC_OVERRIDE FOWNER" {
 		t.Error(got)
 	}
-	b.p.host.SecurityOpt, b.podman = nil, true
+	b.p.host.CapAdd, b.podman = nil, true
 	b.setSecurity()
 	if len(b.p.host.CapAdd) != 0 {
 		t.Errorf("Podman gives an ordinary user %q", b.p.host.CapAdd)
@@ -432,6 +432,15 @@ func TestSkillsCachesAndCredentialsAreMountedReadOnly(t *testing.T) {
 		if !isDir(filepath.Join(b.p.staging, "files", dir)) {
 			t.Errorf("nothing to mount %s on", dir)
 		}
+	}
+
+	if b.p.told("cannot be read") {
+		t.Errorf("root reads everything: %q", b.p.notices)
+	}
+	b.account.UID = os.Getuid() + 1
+	b.setHermesFiles()
+	if !b.p.told("skills cannot be read by the container's user") || !b.p.told("cache/web cannot") {
+		t.Errorf("%q", b.p.notices)
 	}
 
 	b = mustPlan(t, opening(t, settings{"credential_files": "cred.json", "docker_skip_profile_mounts": "true"}))
