@@ -21,8 +21,8 @@ import (
 // helperTimeout bounds a credential helper, which may ask a person to unlock a keychain.
 const helperTimeout = 30 * time.Second
 
-// registryConfig is what is read of the docker client's config.json.
-type registryConfig struct {
+// dockerConfig is what is read of the docker client's config.json.
+type dockerConfig struct {
 	Auths map[string]struct {
 		Auth          string `json:"auth"`
 		Username      string `json:"username"`
@@ -61,7 +61,7 @@ func registryAuth(ctx context.Context, environ map[string]string, domain string)
 	if err != nil {
 		return none, err
 	}
-	var config registryConfig
+	var config dockerConfig
 	if err := json.Unmarshal(data, &config); err != nil {
 		return none, fmt.Errorf("%s: %w", file, err)
 	}
@@ -83,7 +83,7 @@ func registryAuth(ctx context.Context, environ map[string]string, domain string)
 }
 
 // find looks a server up among those whose credentials are in the file itself.
-func (c *registryConfig) find(file, server string) (registry.AuthConfig, error) {
+func (c *dockerConfig) find(file, server string) (registry.AuthConfig, error) {
 	for key, entry := range c.Auths {
 		if key != server && host(key) != host(server) {
 			continue
@@ -122,7 +122,7 @@ func askHelper(ctx context.Context, environ map[string]string, name, server stri
 	if strings.ContainsAny(name, `/\`) {
 		return none, fmt.Errorf("%q is not the name of a credential helper", name)
 	}
-	path, err := findProgram(program, environ["PATH"])
+	path, err := lookPath(program, environ["PATH"])
 	if err != nil {
 		return none, fmt.Errorf("the credential helper %s is not on PATH", program)
 	}
@@ -152,17 +152,4 @@ func askHelper(ctx context.Context, environ map[string]string, name, server stri
 		return registry.AuthConfig{ServerAddress: server, IdentityToken: got.Secret}, nil
 	}
 	return registry.AuthConfig{ServerAddress: server, Username: got.Username, Password: got.Secret}, nil
-}
-
-// findProgram finds a program on the caller's PATH, which need not be this process's.
-func findProgram(program, path string) (string, error) {
-	for _, dir := range filepath.SplitList(path) {
-		if !filepath.IsAbs(dir) {
-			continue
-		}
-		if found, err := exec.LookPath(filepath.Join(dir, program)); err == nil {
-			return found, nil
-		}
-	}
-	return "", exec.ErrNotFound
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/elsewhere-sh/elsewhere/driver"
 )
 
-// dockerConfig writes a configuration directory as the docker program does.
-func dockerConfig(t *testing.T, files map[string]string) string {
+// testDockerConfig writes a configuration directory as the docker program does.
+func testDockerConfig(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -35,7 +35,7 @@ func contextID(name string) string {
 }
 
 func TestTheEngineIsFoundAsTheDockerProgramFindsIt(t *testing.T) {
-	dir := dockerConfig(t, map[string]string{
+	dir := testDockerConfig(t, map[string]string{
 		"config.json": `{"currentContext": "far", "auths": {}}`,
 		"contexts/meta/" + contextID("far") + "/meta.json":           `{"Name":"far","Endpoints":{"docker":{"Host":"ssh://me@far:2222"}}}`,
 		"contexts/meta/" + contextID("safe") + "/meta.json":          `{"Name":"safe","Endpoints":{"docker":{"Host":"tcp://safe:2376","SkipTLSVerify":false}}}`,
@@ -105,7 +105,7 @@ func TestTheEngineIsFoundAsTheDockerProgramFindsIt(t *testing.T) {
 }
 
 func TestABrokenConfigurationOfDockerIsSaid(t *testing.T) {
-	dir := dockerConfig(t, map[string]string{"config.json": `{"currentContext": 3}`})
+	dir := testDockerConfig(t, map[string]string{"config.json": `{"currentContext": 3}`})
 	_, err := findEndpoint(newVariables([]string{"DOCKER_CONFIG=" + dir}))
 	if err == nil || classify(err) != driver.KindConfig || !strings.Contains(err.Error(), "config.json") {
 		t.Errorf("got %v", err)

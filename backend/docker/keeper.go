@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -146,7 +147,9 @@ func (k *keeper) removeAll(ctx context.Context, c container.InspectResponse) err
 		return err
 	}
 	labels := c.Config.Labels
-	if dir := labels[labelStaging]; dir != "" && labels[labelMachine] == k.req.Identity.Machine {
+	dir := labels[labelStaging]
+	inHome, err := filepath.Rel(k.req.Identity.Home, dir)
+	if dir != "" && labels[labelMachine] == k.req.Identity.Machine && err == nil && filepath.IsLocal(inHome) && inHome != "." {
 		if err := os.RemoveAll(dir); err != nil {
 			k.log.Debug("staged files were not removed", "directory", dir, "error", err)
 		}

@@ -203,7 +203,7 @@ func (s *sandbox) make(ctx context.Context) error {
 		s.req.Progress("making the container " + s.plan.name)
 	}
 	if err := s.plan.makeDataDirs(); err != nil {
-		return failure(driver.KindConfig, "a directory for the container's files: %w", err)
+		return failure(driver.KindConfig, "%w", err)
 	}
 	config := *s.plan.config
 	config.Labels = s.labels()

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -100,20 +101,17 @@ func dialSSH(ctx context.Context, target sshTarget, environ []string) (net.Conn,
 	return c, nil
 }
 
-// lookPath finds a program on the caller's PATH.
-func lookPath(name, path string) (string, error) {
-	if path == "" {
-		return exec.LookPath(name)
-	}
-	for _, dir := range strings.Split(path, string(os.PathListSeparator)) {
-		if dir == "" || dir == "." {
+// lookPath finds a program on the caller's PATH, which need not be this process's.
+func lookPath(program, path string) (string, error) {
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
 			continue
 		}
-		if file, err := exec.LookPath(dir + string(os.PathSeparator) + name); err == nil {
-			return file, nil
+		if found, err := exec.LookPath(filepath.Join(dir, program)); err == nil {
+			return found, nil
 		}
 	}
-	return "", fmt.Errorf("there is no %s on PATH", name)
+	return "", fmt.Errorf("there is no %s on PATH: %w", program, exec.ErrNotFound)
 }
 
 // sshConn is a connection through the standard streams of an ssh.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 
@@ -188,30 +187,4 @@ func makePrivate(dirs []string, owner string) (string, error) {
 		errs = append(errs, err)
 	}
 	return "", errors.Join(errs...)
-}
-
-// walk calls f with the name of every plain file at or below rel, without following a link.
-func walk(root *os.Root, rel string, f func(string) error) error {
-	dir, err := root.Open(rel)
-	if err != nil {
-		return err
-	}
-	entries, err := dir.ReadDir(-1)
-	_ = dir.Close()
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		name := path.Join(filepath.ToSlash(rel), entry.Name())
-		switch {
-		case entry.IsDir():
-			err = walk(root, filepath.FromSlash(name), f)
-		case entry.Type().IsRegular():
-			err = f(filepath.FromSlash(name))
-		}
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
 }

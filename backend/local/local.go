@@ -24,10 +24,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashproc"
 	"github.com/elsewhere-sh/elsewhere/internal/scrub"
+	"github.com/elsewhere-sh/elsewhere/internal/statefile"
 )
 
 // Backend returns the backend "local".
@@ -183,7 +184,7 @@ func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 		return nil, failure(driver.KindLost, "the local sandbox is closed")
 	}
 	s.keepDirs()
-	p, err := startBash(s.bash, spec.Args, s.env.with(spec.Env))
+	p, err := bashproc.Start(s.bash, append([]string{"bash"}, spec.Args...), s.env.with(spec.Env))
 	if err != nil {
 		return nil, failure(driver.KindUnavailable, "cannot start %s: %w", s.bash, err)
 	}
@@ -246,37 +247,11 @@ func (s *sandbox) removeState(path string) error {
 		}
 		defer root.Close()
 	}
-	err = plainParents(root, rel)
-	if err == nil {
-		var st os.FileInfo
-		if st, err = root.Lstat(rel); err == nil {
-			if st.IsDir() {
-				return failure(driver.KindDenied, "%s is a directory, not a state file", path)
-			}
-			err = root.Remove(rel)
-		}
-	}
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrClosed) {
-		return nil // removed, or with the whole directory by Close
+	err = statefile.Remove(root, rel)
+	if errors.Is(err, statefile.ErrNotStateFile) {
+		return failure(driver.KindDenied, "%s: %w", path, err)
 	}
 	return err
-}
-
-// plainParents refuses a path that goes through a link.
-func plainParents(root *os.Root, rel string) error {
-	for i, c := range rel {
-		if !os.IsPathSeparator(uint8(c)) || c > 127 {
-			continue
-		}
-		st, err := root.Lstat(rel[:i])
-		if err != nil {
-			return err
-		}
-		if !st.IsDir() {
-			return failure(driver.KindDenied, "%s is not a directory", rel[:i])
-		}
-	}
-	return nil
 }
 
 // ListState lists the plain files below dir, which is the state or the private directory or one inside them. Links are
@@ -291,32 +266,11 @@ func (s *sandbox) ListState(ctx context.Context, dir string) ([]driver.StateFile
 		return nil, err
 	}
 	defer root.Close()
-	if err := plainParents(root, rel+string(filepath.Separator)); err != nil {
-		return nil, err
-	}
-	var files []driver.StateFile
-	err = walk(root, rel, func(file string) error {
-		f := driver.StateFile{Path: strings.TrimSuffix(toBash(base), "/") + "/" + filepath.ToSlash(file)}
-		f.Head, f.ModTime, _ = head(root, file)
-		files = append(files, f)
-		return ctx.Err()
+	files, err := statefile.List(ctx, root, rel, func(file string) string {
+		return strings.TrimSuffix(toBash(base), "/") + "/" + filepath.ToSlash(file)
 	})
+	if errors.Is(err, statefile.ErrNotStateFile) {
+		return nil, failure(driver.KindDenied, "%s: %w", dir, err)
+	}
 	return files, err
-}
-
-// head reads the first line of a file, at most 256 bytes.
-func head(root *os.Root, file string) (line string, modTime time.Time, err error) {
-	f, err := root.Open(file)
-	if err != nil {
-		return "", time.Time{}, err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	st, err := f.Stat()
-	if err != nil {
-		return "", time.Time{}, err
-	}
-	buffer := make([]byte, 256)
-	n, err := f.Read(buffer)
-	line, _, _ = strings.Cut(string(buffer[:n]), "\n")
-	return line, st.ModTime(), err
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashproc"
 )
 
 // onTerminal is run with a controlling terminal: it sees that it has one and that its bash has none.
@@ -126,7 +127,7 @@ func closedStdio() int {
 	for fd := range 3 {
 		_ = syscall.Close(fd)
 	}
-	p, err := startBash("/bin/bash", []string{"-c", "echo out; echo err >&2"}, nil)
+	p, err := bashproc.Start("/bin/bash", []string{"bash", "-c", "echo out; echo err >&2"}, nil)
 	if err != nil {
 		return 2
 	}

@@ -1,16 +1,56 @@
-// Package singularity runs commands in an Apptainer or Singularity instance.
+// Package singularity runs commands in an Apptainer or Singularity instance, as an ordinary user.
 //
-// It is not built yet: the package brings its name and its settings, and opening it is an "unsupported" error.
+// An instance is started with --containall --no-home and a client environment of its own, so that nothing of the host is
+// visible inside but what is bound: a home directory, /tmp and /var/tmp on the scratch disk, and a directory for state
+// files. Writes elsewhere go to a directory overlay beside them. A bash is started by `exec` on the instance; the pipes
+// lead straight to it, so that a waiting bash answers with nothing of Apptainer in the way.
+//
+// The engine has no labels. So each instance has a record (record.go) in HERMES_HOME/elsewhere/singularity, and the engine
+// is asked only what it alone knows: which instances run, and as which process. Who uses and who makes an instance is
+// settled by the locks of internal/kept.
+//
+// Files: program.go finds and calls the client; plan.go turns settings into what is asked for; scratch.go, image.go,
+// limits.go and mounts.go are its parts; open.go finds, starts or starts again; sandbox.go and exec.go are a running one;
+// keeper.go looks after all of them; remove.go takes away what is not kept.
 package singularity
 
-import "github.com/elsewhere-sh/elsewhere/driver"
+import (
+	"errors"
+	"fmt"
 
-// Backend is the singularity backend. Its Open is nil, since it is not built.
+	"github.com/elsewhere-sh/elsewhere/driver"
+)
+
+// name is the backend's, and the directory's of its records.
+const name = "singularity"
+
+// Backend returns the backend "singularity".
 func Backend() driver.Backend {
-	return driver.Backend{
-		Name:     "singularity",
+	return complete(driver.Backend{
+		Name:     name,
 		Aliases:  []string{"apptainer"},
 		Summary:  "In an Apptainer or Singularity instance, as an ordinary user: nothing of the host is visible.",
 		Settings: Settings,
+		Classify: classify,
+	})
+}
+
+// kindError is a failure whose kind this package knows. Its text names the user's next step.
+type kindError struct {
+	kind driver.Kind
+	err  error
+}
+
+func (e *kindError) Error() string { return e.err.Error() }
+func (e *kindError) Unwrap() error { return e.err }
+
+func failure(kind driver.Kind, format string, args ...any) error {
+	return &kindError{kind, fmt.Errorf(format, args...)}
+}
+
+func classify(err error) driver.Kind {
+	if k, ok := errors.AsType[*kindError](err); ok {
+		return k.kind
 	}
+	return driver.KindUnavailable
 }

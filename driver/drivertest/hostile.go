@@ -156,7 +156,7 @@ func secretGroup() group {
 			s.want(`echo "$GITHUB_TOKEN"; export OPENAI_API_KEY=of-the-command`, "of-the-profile\n")
 			s.want(`echo "$GITHUB_TOKEN $OPENAI_API_KEY"`, "of-the-profile of-the-command\n")
 		}},
-		{name: "scrub_profile removes such names of the login files too", run: func(t *test) {
+		{name: "scrub_profile removes such names of the login files too", needs: []Need{NeedCallerEnv}, run: func(t *test) {
 			s := t.own(boxSpec{
 				PlaceSpec: PlaceSpec{Profile: map[string]string{".bashrc": "export GITHUB_TOKEN=drivertest-secret AUXILIARY_X_API_KEY=drivertest-secret OTHER=kept\n"}},
 				Settings:  map[string]string{"scrub_profile": "true"},
@@ -165,6 +165,7 @@ func secretGroup() group {
 		}},
 		{name: "X05 the agent's keys cannot be read back from the parent process", needs: []Need{NeedProc}, run: func(t *test) {
 			s := t.own(boxSpec{PlaceSpec: PlaceSpec{Environ: []string{"OPENAI_API_KEY=drivertest-secret"}}}).session("")
+			// Where the shell's parent is outside, it has the number 0.
 			s.want(`{ tr '\0' '\n' < /proc/$PPID/environ; } 2>/dev/null | grep -c drivertest-secret; :`, "0\n")
 		}},
 		{name: "L11 the temp directory is there and can be written", run: func(t *test) {
@@ -222,67 +223,4 @@ func nameGroup() group {
 			b.session("").want(`echo "${A-unset}"`, "unset\n")
 		}},
 	}}
-}
-
-// lostGroup: a sandbox that vanished is noticed, and no command runs twice (SPEC 1.14).
-func lostGroup() group {
-	return group{name: "lost", needs: []Need{NeedLose}, cases: []testCase{
-		{name: "a sandbox that vanished between calls is made again, and the next result says that earlier state is gone", slow: true, run: func(t *test) {
-			b := t.own(boxSpec{})
-			s := b.session("")
-			s.want(`export A=1`, "")
-			s.flush()
-			b.lose()
-			res, err := s.try(`echo "${A-unset}"`)
-			if err != nil {
-				t.wantKind(err, elsewhere.ErrLost, "a call that found its sandbox gone")
-				res, err = s.try(`echo "${A-unset}"`)
-			}
-			if err != nil {
-				t.Fatalf("the sandbox was not made again: %v", err)
-			}
-			if string(res.Output) != "unset\n" || res.Recreated == "" {
-				t.Errorf("output %q, recreated %q", res.Output, res.Recreated)
-			}
-			if r := s.run(`echo fine`).code(0).out("fine\n"); r.Recreated != "" {
-				r.fail("said twice: %q", r.Recreated)
-			}
-		}},
-		{name: "a call whose sandbox vanishes under it fails as lost and is not run again", slow: true, run: func(t *test) {
-			b := t.own(boxSpec{})
-			s := b.session("")
-			s.want(`true`, "")
-			p := s.start(`echo early; : > @D/started; sleep 100`)
-			s.await("@D/started")
-			b.lose()
-			<-p.done
-			if p.err == nil {
-				t.Errorf("the call ended by %s with %d", p.res.Cause, p.res.ExitCode)
-			} else {
-				t.wantKind(p.err, elsewhere.ErrLost, "a call whose sandbox vanished")
-			}
-			s.run(`echo fine`).out("fine\n")
-		}},
-		{name: "a sandbox that vanishes under a burst loses each call at most once and runs none twice", slow: true, run: func(t *test) {
-			b := t.own(boxSpec{})
-			s := b.session("")
-			s.want(`true`, "")
-			b.lose()
-			for range 4 {
-				_, _ = s.try(`echo body`)
-			}
-			s.want(`echo fine`, "fine\n")
-		}},
-	}}
-}
-
-// lose makes the sandbox vanish.
-func (b *box) lose() {
-	b.t.Helper()
-	if b.place.Lose == nil {
-		b.t.Fatal("this place has no Lose, and the harness does not say that it lacks it")
-	}
-	if err := b.place.Lose(b.t.ctx(), b.sb.Info()); err != nil {
-		b.t.Fatalf("losing the sandbox: %v", err)
-	}
 }

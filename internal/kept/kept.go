@@ -93,7 +93,7 @@ const (
 
 // isolation are the settings whose mismatch is never lived with, even of a sandbox that persists: one with a network is never
 // used by a call that must have none.
-var isolation = []string{"docker_network", "network", "egress.enabled"}
+var isolation = []string{"docker_network", "singularity_network", "network", "egress.enabled"}
 
 // Decide says what becomes of a sandbox that is there, and which settings differ. One that was not made to persist is replaced
 // when nobody uses it; a persistent one is replaced for network and egress alone, when nobody uses it.

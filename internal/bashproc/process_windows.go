@@ -1,4 +1,4 @@
-package local
+package bashproc
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 // pipeBytes is how much output a bash can write ahead of its reader.
 const pipeBytes = 64 << 10
 
-// process is a running bash and its job object, which holds all that it starts.
-type process struct {
+// Process is a running bash and its job object, which holds all that it starts.
+type Process struct {
 	streams
 	bash *os.Process
 
@@ -26,7 +26,9 @@ type process struct {
 	job windows.Handle // 0 where there is none, or once the bash has ended
 }
 
-func startBash(bash string, args, env []string) (driver.Process, error) {
+// Start starts the program in path with argv (argv[0] included) and this environment alone. The caller waits for the
+// process with Wait and closes its streams.
+func Start(path string, argv, env []string) (*Process, error) {
 	var ours, theirs [3]*os.File
 	closeAll := func(files []*os.File) {
 		for _, f := range files {
@@ -44,8 +46,8 @@ func startBash(bash string, args, env []string) (driver.Process, error) {
 		}
 	}
 	defer closeAll(theirs[:])
-	proc, err := os.StartProcess(bash, append([]string{"bash"}, args...), &os.ProcAttr{
-		Dir:   filepath.VolumeName(bash) + `\`,
+	proc, err := os.StartProcess(path, argv, &os.ProcAttr{
+		Dir:   filepath.VolumeName(path) + `\`,
 		Env:   env,
 		Files: theirs[:],
 		Sys: &syscall.SysProcAttr{
@@ -57,7 +59,7 @@ func startBash(bash string, args, env []string) (driver.Process, error) {
 		closeAll(ours[:])
 		return nil, err
 	}
-	p := &process{
+	p := &Process{
 		bash:    proc,
 		streams: streams{stdin: ours[0], stdout: ours[1], stderr: ours[2], done: make(chan struct{})},
 	}
@@ -109,7 +111,10 @@ func newJob(proc *os.Process) windows.Handle {
 	return job
 }
 
-func (p *process) reap() {
+// PID is the number of the process.
+func (p *Process) PID() int { return p.bash.Pid }
+
+func (p *Process) reap() {
 	state, err := p.bash.Wait()
 	p.mu.Lock()
 	if p.job != 0 {
@@ -125,7 +130,7 @@ func (p *process) reap() {
 }
 
 // Kill ends the bash and all that it started.
-func (p *process) Kill(context.Context) error {
+func (p *Process) Kill(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.job != 0 && windows.TerminateJobObject(p.job, 137) == nil {

@@ -1,4 +1,9 @@
-package local
+// Package bashproc starts a program of this machine as a driver.Process: a bash, or a client that stands for a bash in
+// another place.
+//
+// It gets a session and a process group of its own, no controlling terminal, three plain pipes and no other descriptor of
+// the host, and the directory "/".
+package bashproc
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build unix
 
-package local
+package bashproc
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/elsewhere-sh/elsewhere/driver"
 )
 
-// process is a running bash. One goroutine waits for it.
-type process struct {
+// Process is a running bash. One goroutine waits for it.
+type Process struct {
 	streams
 	pid int
 
@@ -23,8 +23,9 @@ type process struct {
 	reaped bool
 }
 
-// startBash is the hot path: three pipes, one fork and exec, one goroutine.
-func startBash(bash string, args, env []string) (driver.Process, error) {
+// Start starts the program in path with argv (argv[0] included) and this environment alone. It is the hot path of every
+// call: three pipes, one fork and exec, one goroutine. The caller waits for the process with Wait and closes its streams.
+func Start(path string, argv, env []string) (*Process, error) {
 	var ours, theirs [3]int
 	open := 0
 	closeAll := func() {
@@ -57,7 +58,7 @@ func startBash(bash string, args, env []string) (driver.Process, error) {
 	for last := lastInherited(); len(files) <= last; {
 		files = append(files, ^uintptr(0)) // closed in the child
 	}
-	pid, err := syscall.ForkExec(bash, append([]string{"bash"}, args...), &syscall.ProcAttr{
+	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   env,
 		Files: files,
@@ -70,7 +71,7 @@ func startBash(bash string, args, env []string) (driver.Process, error) {
 	for _, fd := range theirs {
 		_ = syscall.Close(fd)
 	}
-	p := &process{
+	p := &Process{
 		pid: pid,
 		streams: streams{
 			stdin:  os.NewFile(uintptr(ours[0]), "stdin of bash"),
@@ -98,7 +99,7 @@ func aboveStdio(fd int) (int, error) {
 }
 
 // reap waits for the bash. The pid stays taken until the lock is held, so that Kill never hits a stranger.
-func (p *process) reap() {
+func (p *Process) reap() {
 	awaitExit(p.pid)
 	p.mu.Lock()
 	var ws syscall.WaitStatus
@@ -122,9 +123,12 @@ func (p *process) reap() {
 	close(p.done)
 }
 
+// PID is the number of the process, which is its group's and session's too. It may be another's once Wait has returned.
+func (p *Process) PID() int { return p.pid }
+
 // Kill sends KILL to the bash's group and to the bash. Once the bash was waited for its number may be another's, so
 // nothing is sent.
-func (p *process) Kill(context.Context) error {
+func (p *Process) Kill(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reaped {

@@ -1,0 +1,227 @@
+//go:build linux
+
+package singularity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kept"
+)
+
+// keeper looks after the instances of an identity and profile, by their records.
+type keeper struct {
+	prog     *program
+	id       driver.Identity
+	lifetime time.Duration
+}
+
+func newKeeper(_ context.Context, req driver.OpenRequest) (driver.Keeper, error) {
+	prog, err := findProgram(req.Environ)
+	if err != nil {
+		return nil, err
+	}
+	return &keeper{prog: prog, id: req.Identity, lifetime: req.Config.Duration("lifetime_seconds")}, nil
+}
+
+// Close has nothing to give up: the engine is a program.
+func (k *keeper) Close() error { return nil }
+
+// records gives what is kept, oldest first. A record that cannot be read is left out.
+func (k *keeper) records() []*record {
+	if k.id.Home == "" {
+		return nil
+	}
+	files, _ := filepath.Glob(filepath.Join(recordDir(k.id.Home), "*.json"))
+	var found []*record
+	for _, file := range files {
+		rec, err := readRecord(file)
+		if err == nil && rec != nil && rec.Name+".json" == filepath.Base(file) && rec.Identity == k.id.ID && rec.Profile == k.id.Profile {
+			found = append(found, rec)
+		}
+	}
+	slices.SortFunc(found, func(a, b *record) int { return a.Created.Compare(b.Created) })
+	return found
+}
+
+func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
+	records := k.records()
+	if len(records) == 0 {
+		return nil, nil
+	}
+	running, err := k.prog.list(ctx, "")
+	if err != nil {
+		return nil, failure(driver.KindUnavailable, "cannot ask which instances run: %w", err)
+	}
+	infos := make([]driver.SandboxInfo, 0, len(records))
+	for _, rec := range records {
+		infos = append(infos, k.info(rec, running))
+	}
+	return infos, nil
+}
+
+func (k *keeper) info(rec *record, running map[string]listed) driver.SandboxInfo {
+	info := driver.SandboxInfo{
+		Task: rec.Task, ID: rec.Name, Name: rec.Name, State: driver.StateStopped, Image: rec.Image, Created: rec.Created,
+		Persistent: rec.Persistent, Data: []string{rec.Dir},
+	}
+	if found, ok := running[rec.Name]; ok && beginOf(found.PID) != "" {
+		info.State = driver.StateRunning
+	}
+	if lock, err := kept.Open(k.id.Home, rec.Name, false); err == nil {
+		info.InUse, _ = lock.InUse()
+		_ = lock.Close()
+	}
+	return info
+}
+
+// find gives the record of an id. One that is not there is an error of KindLost.
+func (k *keeper) find(id string) (*record, error) {
+	for _, rec := range k.records() {
+		if rec.Name == id {
+			return rec, nil
+		}
+	}
+	return nil, failure(driver.KindLost, "there is no instance %s of this identity and profile", id)
+}
+
+func (k *keeper) Inspect(ctx context.Context, id string) (driver.SandboxDetail, error) {
+	rec, err := k.find(id)
+	if err != nil {
+		return driver.SandboxDetail{}, err
+	}
+	running, err := k.prog.list(ctx, rec.Name)
+	if err != nil {
+		return driver.SandboxDetail{}, failure(driver.KindUnavailable, "cannot ask which instances run: %w", err)
+	}
+	d := driver.SandboxDetail{
+		SandboxInfo: k.info(rec, running), Host: rec.Machine, User: rec.User, ImageID: rec.Source, Features: rec.Features,
+		Mounts: []string{mount{source: filepath.Join(rec.Dir, "overlay"), target: "/", kind: "overlay"}.String()},
+	}
+	if d.State != driver.StateRunning {
+		return d, nil
+	}
+	d.Started, d.Processes = rec.Started, -1
+	pid := running[rec.Name].PID
+	if space := pidSpace(pid); space != "" {
+		d.Processes = len(pidsIn(space)) - 1 // without the engine's own
+	}
+	d.Mounts = append(d.Mounts, mountsOf(pid)...)
+	return d, nil
+}
+
+// mountsOf tells what of this machine's directories a process has mounted, as the kernel has it.
+func mountsOf(pid int) []string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err != nil {
+		return nil
+	}
+	var mounts []string
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		i := slices.Index(f, "-")
+		// A bind mount shows a part of a file system; the engine's own files are no directories of the user's.
+		if i < 6 || len(f) < i+3 || f[3] == "/" || strings.HasPrefix(f[4], "/dev") || strings.HasPrefix(f[4], "/etc/") || strings.HasPrefix(f[4], "/sys") {
+			continue
+		}
+		mounts = append(mounts, mount{source: f[3], target: f[4], readOnly: slices.Contains(strings.Split(f[5], ","), "ro"), kind: "bind, " + f[i+1]}.String())
+	}
+	return mounts
+}
+
+// guarded does something to an instance with the right to make.
+func (k *keeper) guarded(ctx context.Context, name string, do func(inUse bool) error) error {
+	lock, err := kept.Open(k.id.Home, name, false)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	done, err := lock.Make(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	inUse, err := lock.InUse()
+	if err != nil {
+		return err
+	}
+	return do(inUse)
+}
+
+// Stop ends the instance and its processes. Its files stay, temporary ones until it is started again.
+func (k *keeper) Stop(ctx context.Context, id string) error {
+	rec, err := k.find(id)
+	if err != nil {
+		return err
+	}
+	return k.guarded(ctx, rec.Name, func(bool) error {
+		if err := k.here(rec); err != nil {
+			return err
+		}
+		if err := stop(ctx, k.prog, rec); err != nil {
+			return err
+		}
+		rec.PID, rec.Begin, rec.Started = 0, "", time.Now()
+		return rec.write(recordFile(k.id.Home, rec.Name, rec.Dir))
+	})
+}
+
+// here refuses an instance that another machine started and may run.
+func (k *keeper) here(rec *record) error {
+	host, _ := os.Hostname()
+	if rec.PID > 0 && rec.Machine != host && rec.Boot != bootID() {
+		return failure(driver.KindUnavailable, "the instance %s was started on the machine %s: stop it there", rec.Name, rec.Machine)
+	}
+	return nil
+}
+
+func (k *keeper) Remove(ctx context.Context, id string, data bool) ([]string, error) {
+	rec, err := k.find(id)
+	if err != nil {
+		if classify(err) == driver.KindLost {
+			return nil, nil
+		}
+		return nil, err
+	}
+	data = data || !rec.Persistent
+	err = k.guarded(ctx, rec.Name, func(bool) error {
+		return destroy(ctx, k.prog, rec, recordFile(k.id.Home, rec.Name, rec.Dir), data)
+	})
+	if err != nil {
+		return nil, err
+	}
+	removed := []string{"instance " + rec.Name}
+	if data {
+		removed = append(removed, rec.Dir)
+	}
+	return removed, nil
+}
+
+func (k *keeper) Reap(ctx context.Context) ([]string, error) {
+	var removed []string
+	var errs []error
+	for _, rec := range k.records() {
+		if rec.Persistent || k.here(rec) != nil {
+			continue
+		}
+		err := k.guarded(ctx, rec.Name, func(inUse bool) error {
+			if inUse || !deadOwners(k.id.Home)(rec.Owner) && time.Since(rec.Started) < 2*k.lifetime {
+				return nil
+			}
+			if err := destroy(ctx, k.prog, rec, recordFile(k.id.Home, rec.Name, rec.Dir), true); err != nil {
+				return err
+			}
+			removed = append(removed, rec.Task)
+			return nil
+		})
+		errs = append(errs, err)
+	}
+	return removed, errors.Join(errs...)
+}

@@ -1,0 +1,405 @@
+//go:build linux
+
+package singularity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kept"
+)
+
+func complete(b driver.Backend) driver.Backend {
+	b.Open = open
+	b.Available = available
+	b.Keeper = newKeeper
+	b.Type = (*sandbox)(nil)
+	return b
+}
+
+// available looks for the client and asks it for its version.
+func available(ctx context.Context, req driver.OpenRequest) error {
+	prog, err := findProgram(req.Environ)
+	if err != nil {
+		return err
+	}
+	if _, err := prog.run(ctx, call{args: []string{"--version"}, timeout: askTimeout}); err != nil {
+		return failure(driver.KindUnavailable, "%s is there and does not work: %w", prog.path, err)
+	}
+	return nil
+}
+
+// opener opens one sandbox.
+type opener struct {
+	req  driver.OpenRequest
+	prog *program
+	plan *plan
+	log  *slog.Logger
+}
+
+func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
+	prog, err := findProgram(req.Environ)
+	if err != nil {
+		return nil, err
+	}
+	p, err := makePlan(req, prog)
+	if err != nil {
+		return nil, err
+	}
+	o := &opener{req: req, prog: prog, plan: p, log: req.Logger}
+	if o.log == nil {
+		o.log = slog.New(slog.DiscardHandler)
+	}
+	if p.throwAway {
+		// Nobody else knows its name.
+		rec, err := o.make(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		return o.use(ctx, rec, nil)
+	}
+	lock, err := kept.Open(req.Identity.Home, p.name, false)
+	if err != nil {
+		return nil, failure(driver.KindUnavailable, "%w", err)
+	}
+	sb, err := o.openKept(ctx, lock)
+	if err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
+	return sb, nil
+}
+
+// openKept finds the instance of the task, starts it or starts it again. Of processes that do so at once one does.
+func (o *opener) openKept(ctx context.Context, lock *kept.Lock) (driver.Sandbox, error) {
+	done, err := lock.Make(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	inUse, err := lock.InUse()
+	if err != nil {
+		return nil, err
+	}
+	rec, err := readRecord(o.plan.record)
+	if err != nil {
+		return nil, err
+	}
+	if rec, err = o.decide(ctx, rec, inUse); err != nil {
+		return nil, err
+	}
+	if rec, err = o.ensure(ctx, rec); err != nil {
+		return nil, err
+	}
+	if err := lock.Use(); err != nil {
+		return nil, failure(driver.KindUnavailable, "%w", err)
+	}
+	return o.use(ctx, rec, lock)
+}
+
+// decide looks at what is there of an earlier time and gives the record to go on with; nil is a new instance.
+func (o *opener) decide(ctx context.Context, rec *record, inUse bool) (*record, error) {
+	if rec == nil {
+		return nil, nil
+	}
+	if rec.PID > 0 && rec.Machine != o.req.Identity.Machine && rec.Boot != bootID() {
+		return nil, failure(driver.KindUnavailable, "the sandbox of task %q was started on the machine %s and may run there, over the same files: stop it there (`elsewhere sandbox stop`), or name another task with --task", rec.Task, rec.Machine)
+	}
+	if !rec.Persistent && !inUse {
+		// Whoever made it is gone without removing it.
+		return nil, destroy(ctx, o.prog, rec, o.plan.record, true)
+	}
+	action, diff := kept.Decide(kept.Found{Settings: rec.Settings, Persistent: rec.Persistent, InUse: inUse}, o.plan.settings)
+	switch action {
+	case kept.Reuse:
+		return rec, nil
+	case kept.Replace:
+		o.plan.notices = append(o.plan.notices, fmt.Sprintf("the instance was made with other settings (%s) and was replaced; its files are kept", strings.Join(diff, ", ")))
+		if err := stop(ctx, o.prog, rec); err != nil {
+			return nil, err
+		}
+		rec.PID, rec.Settings = 0, o.plan.settings
+		return rec, nil
+	}
+	why := ""
+	if inUse {
+		why = " and is in use"
+	}
+	return nil, failure(driver.KindConfig, "the sandbox of task %q was made with other settings%s (they differ in: %s): put them back, name another task with --task, or give this one up with `elsewhere sandbox reset`", rec.Task, why, strings.Join(diff, ", "))
+}
+
+// ensure gives the record of an instance that runs.
+func (o *opener) ensure(ctx context.Context, rec *record) (*record, error) {
+	running, err := o.prog.list(ctx, o.plan.name)
+	if err != nil {
+		return nil, failure(driver.KindUnavailable, "cannot ask which instances run: %w", err)
+	}
+	found, there := running[o.plan.name]
+	if there && beginOf(found.PID) == "" {
+		there = false // its file is left; the engine drops it when the name is used again
+	}
+	switch {
+	case rec != nil && there && rec.PID == found.PID && rec.lives():
+		return rec, nil
+	case rec != nil && there && rec.PID == 0:
+		// Whoever started it was killed before he could write so. It was started with what the record says.
+		o.adopt(rec, found)
+		return rec, o.settle(ctx, rec)
+	case there:
+		// An instance of our name that the record does not know: with what settings, nobody can tell.
+		if err := stop(ctx, o.prog, &record{Name: o.plan.name, PID: found.PID, Begin: beginOf(found.PID), Boot: bootID()}); err != nil {
+			return nil, err
+		}
+	}
+	return o.make(ctx, rec)
+}
+
+// adopt notes which process the instance is.
+func (o *opener) adopt(rec *record, found listed) {
+	rec.PID, rec.Begin, rec.Boot, rec.Machine = found.PID, beginOf(found.PID), bootID(), o.req.Identity.Machine
+	rec.Started, rec.Owner = time.Now(), o.req.Identity.Owner
+}
+
+// make starts the instance: a new one, or that of rec again with the files that it had. What a failed start made is removed.
+func (o *opener) make(ctx context.Context, rec *record) (_ *record, err error) {
+	p := o.plan
+	im := &images{prog: o.prog, cache: p.cache, home: o.prog.home, dir: o.req.Dir, timeout: o.req.Config.Duration("singularity_build_timeout"), progress: o.req.Progress}
+	source, notice, err := im.resolve(ctx, p.image)
+	if err != nil {
+		return nil, err
+	}
+	if notice != "" {
+		p.notices = append(p.notices, notice)
+	}
+	fresh := rec == nil
+	if fresh {
+		rec = &record{
+			Name: p.name, Task: o.req.Task, Identity: o.req.Identity.ID, Profile: o.req.Identity.Profile, Settings: p.settings,
+			Persistent: p.persistent, ThrowAway: p.throwAway, Image: p.image, Dir: p.dir, State: p.stateDir, Created: time.Now(),
+		}
+	}
+	rec.PID, rec.Source, rec.User, rec.Home = 0, source, p.user, p.home
+	rec.Machine, rec.Owner = o.req.Identity.Machine, o.req.Identity.Owner
+	defer func() {
+		if err == nil {
+			return
+		}
+		clean := context.WithoutCancel(ctx)
+		if fresh && !p.persistent {
+			err = errors.Join(err, destroy(clean, o.prog, rec, p.record, true))
+			return
+		}
+		_ = stop(clean, o.prog, rec)
+	}()
+	if err := o.makeDirs(ctx, fresh && !p.persistent); err != nil {
+		return nil, failure(driver.KindUnavailable, "the instance's directories cannot be made: %w; set terminal.scratch_dir to a directory with room", err)
+	}
+	if err := rec.write(p.record); err != nil {
+		return nil, err
+	}
+	found, err := o.start(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	o.adopt(rec, found)
+	return rec, o.settle(ctx, rec)
+}
+
+// makeDirs makes the directories that the instance is started over. Temporary files end with an instance, as with a
+// machine that is started again.
+func (o *opener) makeDirs(ctx context.Context, fresh bool) error {
+	p := o.plan
+	if fresh {
+		// What a killed process left of an instance that was not to persist.
+		if err := removeTree(ctx, p.dir); err != nil {
+			return err
+		}
+	}
+	if err := removeTree(ctx, filepath.Join(p.dir, "work")); err != nil {
+		return err
+	}
+	for _, dir := range []string{p.dir, filepath.Join(p.dir, "overlay"), filepath.Join(p.dir, "work"), filepath.Join(p.dir, "home"), p.stateDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle asks the instance that was just started what the image has, and writes the record.
+func (o *opener) settle(ctx context.Context, rec *record) error {
+	seen, err := o.look(ctx, rec.Name, "")
+	if err != nil {
+		return err
+	}
+	rec.Setsid = seen.setsid
+	for i, f := range rec.Features {
+		if f.Name == "overlay" && f.State == driver.Degraded {
+			rec.Features[i].Detail = fmt.Sprintf("in memory, at most %d MiB, gone with the instance", seen.memory>>20)
+			o.plan.notices = append(o.plan.notices, fmt.Sprintf("no directory overlay is possible here: what is written outside the home and temporary directories is kept in memory, at most %d MiB, and gone when the instance ends", seen.memory>>20))
+		}
+	}
+	return rec.write(o.plan.record)
+}
+
+// attempt is one way to start an instance.
+type attempt struct {
+	userns, limits, overlay bool
+}
+
+// start starts the instance by the first way that works. What the engine refuses is left out one by one, and rec.Features
+// says what is not in force. An instance starts only with all that isolates it.
+func (o *opener) start(ctx context.Context, rec *record) (listed, error) {
+	p := o.plan
+	root := os.Geteuid() == 0
+	noLimits := ""
+	if len(p.limits.args) > 0 {
+		noLimits = hopeless()
+	}
+	var ways []attempt
+	for _, overlay := range []bool{true, false} {
+		for _, limited := range []bool{true, false} {
+			if limited && (len(p.limits.args) == 0 || noLimits != "") {
+				continue
+			}
+			ways = append(ways, attempt{limits: limited, overlay: overlay})
+			if root {
+				ways = append(ways, attempt{limits: limited, overlay: overlay, userns: true})
+			}
+		}
+	}
+	o.say("starting an instance of " + p.image)
+	var first error
+	for _, way := range ways {
+		if !way.overlay && (first == nil || !strings.Contains(first.Error(), "overlay")) {
+			break // not the overlay's fault
+		}
+		args := o.startArgs(rec, way)
+		_, err := o.prog.run(ctx, call{args: args, timeout: startTimeout})
+		if ctx.Err() != nil {
+			return listed{}, context.Cause(ctx)
+		}
+		if err != nil {
+			o.log.Debug("a way to start the instance did not work", "args", args, "err", err)
+			if way.limits && !root || way.limits && way.userns {
+				noLimits = err.Error()
+			}
+			if first == nil || !way.limits {
+				first = err
+			}
+			continue
+		}
+		if !way.limits && len(p.limits.args) > 0 && p.limits.strict && len(p.limits.chosen) > 0 {
+			_ = o.stopByName(ctx)
+			return listed{}, p.limits.refused(noLimits)
+		}
+		running, err := o.prog.list(ctx, p.name)
+		if err != nil {
+			return listed{}, err
+		}
+		found, ok := running[p.name]
+		if !ok {
+			return listed{}, failure(driver.KindUnavailable, "the instance of %s ended right after its start; see %s", p.image, filepath.Join(o.prog.home, ".apptainer/instances/logs"))
+		}
+		rec.Features = o.features(way, noLimits)
+		return found, nil
+	}
+	return listed{}, failure(driver.KindUnavailable, "no instance of %s can be started: %w; `%s exec %s true` shows whether the engine works at all", p.image, first, o.prog.path, rec.Source)
+}
+
+func (o *opener) stopByName(ctx context.Context) error {
+	running, err := o.prog.list(ctx, o.plan.name)
+	if err != nil {
+		return err
+	}
+	pid := running[o.plan.name].PID
+	return stop(context.WithoutCancel(ctx), o.prog, &record{Name: o.plan.name, PID: pid, Begin: beginOf(pid), Boot: bootID()})
+}
+
+// startArgs is the command line of `instance start`. It holds no secret: the user's other processes can read it. With
+// --no-home, --home mounts nothing and says only what HOME is inside.
+func (o *opener) startArgs(rec *record, way attempt) []string {
+	p := o.plan
+	args := []string{"-s", "instance", "start", "--containall", "--no-home", "--home", "/:" + p.home, "--workdir", filepath.Join(p.dir, "work")}
+	if p.fakeroot {
+		args = append(args, "--fakeroot")
+	}
+	if way.userns && !p.fakeroot {
+		args = append(args, "--userns")
+	}
+	if !p.network {
+		args = append(args, "--net", "--network", "none")
+	}
+	if p.gpu != "" {
+		args = append(args, "--"+p.gpu)
+	}
+	if way.limits {
+		args = append(args, p.limits.args...)
+	}
+	if way.overlay {
+		args = append(args, "--overlay", field(filepath.Join(p.dir, "overlay")))
+	} else {
+		args = append(args, "--writable-tmpfs")
+	}
+	for _, m := range p.mounts() {
+		args = append(args, m.args()...)
+	}
+	return append(args, rec.Source, p.name)
+}
+
+// features says what is in force in an instance that was started this way, and notes what has to be said once.
+func (o *opener) features(way attempt, noLimits string) []driver.Feature {
+	p := o.plan
+	isolation := driver.Feature{Name: "isolation", State: driver.Active, Detail: "own mounts, processes, ipc and users; as the user " + o.prog.user + " of this machine"}
+	if os.Geteuid() == 0 {
+		isolation.State = driver.Degraded
+		isolation.Detail = "own mounts, processes and ipc, but as root of this machine: the kernel's own settings can be written"
+		p.notices = append(p.notices, "the instance runs as root of this machine, which weakens its isolation: use an ordinary user")
+	}
+	reason := ""
+	if !way.limits {
+		reason = noLimits
+	}
+	limited := p.limits.feature(reason)
+	if limited.State == driver.Degraded {
+		p.notices = append(p.notices, "limits "+limited.Detail)
+	}
+	overlay := driver.Feature{Name: "overlay", State: driver.Active, Detail: "a directory on " + p.scratch}
+	if !way.overlay {
+		overlay.State = driver.Degraded
+	}
+	persistence := driver.Feature{Name: "persistence", State: driver.Active, Detail: "files are kept in " + p.dir}
+	if !p.persistent {
+		persistence.Detail = "files are removed on close"
+	}
+	disk := driver.Feature{Name: "disk limit", State: driver.Unsupported, Detail: "a directory has no quota: terminal.container_disk is not applied"}
+	network := driver.Feature{Name: "network", State: driver.Active, Detail: "the host's"}
+	if !p.network {
+		network.Detail = "none"
+	}
+	gpu := driver.Feature{Name: "gpu", State: driver.Unsupported, Detail: "none asked for (terminal.singularity_gpu)"}
+	if p.gpu != "" {
+		gpu.State, gpu.Detail = driver.Active, p.gpu
+	}
+	users := driver.Feature{Name: "user namespace", State: driver.Active, Detail: "the engine's own choice"}
+	switch {
+	case p.fakeroot:
+		users.Detail = "root inside is " + o.prog.user + " outside, other ids are subordinate ones (--fakeroot)"
+	case way.userns:
+		users.State, users.Detail = driver.Degraded, "root could not start it without one (--userns): there is one user id"
+	}
+	return []driver.Feature{isolation, users, overlay, persistence, limited, disk, network, gpu}
+}
+
+func (o *opener) say(text string) {
+	if o.req.Progress != nil {
+		o.req.Progress(text)
+	}
+}

@@ -1,0 +1,154 @@
+//go:build linux
+
+package singularity
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kept"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
+	"github.com/elsewhere-sh/elsewhere/internal/scrub"
+)
+
+// stateRoot is where the directory for state files is mounted inside.
+const stateRoot = "/run/elsewhere"
+
+// plan is all that is asked of the engine for one instance.
+type plan struct {
+	name       string // the instance's
+	settings   kept.Settings
+	persistent bool
+	throwAway  bool
+
+	image    string // as it was written
+	scratch  string
+	cache    string // of built images
+	dir      string // overlay, home and temporary files of this instance
+	stateDir string // what is mounted on stateRoot
+	record   string // the record's file
+
+	fakeroot bool
+	network  bool
+	gpu      string
+	limits   limits
+	shared   shared
+
+	user, home string // inside
+	cwd        string // where a session starts, as it was asked for; "" is home
+	callEnv    map[string]string
+	notices    []string
+}
+
+// makePlan turns the settings into a plan. It makes the scratch directory and nothing else.
+func makePlan(req driver.OpenRequest, prog *program) (*plan, error) {
+	cfg := req.Config
+	p := &plan{
+		persistent: cfg.Bool("container_persistent") && !req.ThrowAway && req.Identity.Home != "",
+		throwAway:  req.ThrowAway || req.Identity.Home == "",
+		image:      cfg.String("singularity_image"),
+		fakeroot:   cfg.Bool("singularity_fakeroot"),
+		network:    cfg.Bool("singularity_network"),
+		gpu:        cfg.String("singularity_gpu"),
+		limits:     readLimits(cfg),
+	}
+	p.user, p.home = prog.user, insideHome(prog)
+	if p.fakeroot || os.Geteuid() == 0 {
+		p.user, p.home = "root", "/root"
+	}
+	p.name = kept.Name(req.Identity, "", req.Task)
+	if p.throwAway {
+		p.name = "elsewhere-run-" + owner.NewID()
+	}
+	var err error
+	if p.scratch, err = scratchDir(cfg, req.Identity.Home, prog.user, scratchRoot); err != nil {
+		return nil, err
+	}
+	p.dir = filepath.Join(p.scratch, "elsewhere", p.name)
+	p.record, p.stateDir = recordFile(req.Identity.Home, p.name, p.dir), filepath.Join(p.dir, "state")
+	if !p.throwAway {
+		p.stateDir = filepath.Join(recordDir(req.Identity.Home), p.name+".state")
+	}
+	p.cache = variables(req.Environ)["APPTAINER_CACHEDIR"]
+	if !filepath.IsAbs(p.cache) {
+		p.cache = filepath.Join(p.scratch, ".apptainer")
+	}
+	p.cache = filepath.Join(p.cache, "elsewhere")
+	if p.shared, err = hermesFiles(req, p.home); err != nil {
+		return nil, err
+	}
+	p.notices = append(p.notices, p.shared.notices...)
+	p.startDir(cfg.String("cwd"))
+	p.forward(req)
+	p.settings = p.fingerprint(cfg)
+	return p, nil
+}
+
+// insideHome is the home directory inside: the user's own path, unless the system gives him none that a command could have.
+func insideHome(prog *program) string {
+	home := filepath.Clean(prog.home)
+	if !filepath.IsAbs(home) || home == "/" || strings.HasPrefix(home, "/nonexistent") || strings.HasPrefix(home, "/proc") || strings.HasPrefix(home, "/dev") {
+		return "/home/" + filepath.Base(prog.user)
+	}
+	return home
+}
+
+// startDir takes what terminal.cwd says. A relative path means a directory of the host.
+func (p *plan) startDir(cwd string) {
+	switch {
+	case cwd == "" || cwd == "." || cwd == "~":
+	case strings.HasPrefix(cwd, "~/"):
+		p.cwd = p.home + cwd[1:]
+	case strings.HasPrefix(cwd, "/"):
+		p.cwd = filepath.Clean(cwd)
+	default:
+		p.notices = append(p.notices, "terminal.cwd ("+cwd+") is a directory of the host: sessions start in "+p.home)
+	}
+}
+
+// forward takes the variables that env_passthrough names out of the caller's environment. They reach a command in the
+// message of its call and no process's arguments or environment before.
+func (p *plan) forward(req driver.OpenRequest) {
+	names := req.Config.Strings("env_passthrough")
+	vars := variables(req.Environ)
+	_, warnings := scrub.Environ(nil, names)
+	p.notices = append(p.notices, warnings...)
+	for _, name := range names {
+		if v, ok := vars[name]; ok && !scrub.Always(name) {
+			if p.callEnv == nil {
+				p.callEnv = map[string]string{}
+			}
+			p.callEnv[name] = v
+		}
+	}
+}
+
+// fingerprint is what the instance is known again by: the keys are those of the settings.
+func (p *plan) fingerprint(cfg driver.Config) kept.Settings {
+	s := kept.Settings{
+		"singularity_image":      p.image,
+		"scratch_dir":            p.scratch,
+		"singularity_network":    strconv.FormatBool(p.network),
+		"singularity_fakeroot":   strconv.FormatBool(p.fakeroot),
+		"singularity_gpu":        p.gpu,
+		"container_persistent":   strconv.FormatBool(p.persistent),
+		"container_memory":       strconv.FormatInt(cfg.Bytes("container_memory"), 10),
+		"container_cpu":          strconv.FormatFloat(cfg.Float("container_cpu"), 'f', -1, 64),
+		"singularity_pids_limit": strconv.FormatInt(cfg.Int("singularity_pids_limit"), 10),
+	}
+	for _, m := range p.shared.mounts {
+		s["mount "+m.target] = m.String()
+	}
+	return s
+}
+
+// mounts are all of the instance's.
+func (p *plan) mounts() []mount {
+	return append([]mount{
+		{source: filepath.Join(p.dir, "home"), target: p.home, kind: "home"},
+		{source: p.stateDir, target: stateRoot, kind: "state"},
+	}, p.shared.mounts...)
+}

@@ -1,0 +1,195 @@
+//go:build linux
+
+package ssh_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/driver/drivertest"
+)
+
+// testbed is where test/testbed/sshd.sh keeps what it made.
+const testbed = "/var/lib/elsewhere-testbed/sshd"
+
+// port gives the port of one of the servers that test/testbed/sshd.sh starts; without them, or without the rights to give an
+// account another home, the test is skipped.
+func port(t testing.TB, instance string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(testbed, "env"))
+	if err != nil {
+		t.Skip("no ssh servers of the testbed here (test/testbed/up sshd)")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("the testbed's keys can be read by root alone")
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, value, _ := strings.Cut(strings.TrimSpace(line), "="); name == instance {
+			return value
+		}
+	}
+	t.Fatalf("the testbed has no ssh server %q", instance)
+	return ""
+}
+
+// account is an account of the testbed with a home directory of its own for one test: a key of its own stands for it, in whose
+// options the server finds the home.
+type account struct {
+	login string
+	key   string
+	home  string
+	uid   string
+	gid   string
+}
+
+func newAccount(t testing.TB, login string) *account {
+	t.Helper()
+	a := &account{login: "elsewhere-ssh-" + login}
+	u, err := user.Lookup(a.login)
+	if err != nil {
+		t.Fatalf("%v: run test/testbed/up sshd again", err)
+	}
+	a.uid, a.gid = u.Uid, u.Gid
+	base, err := os.MkdirTemp("/tmp", "sshtest-")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(base)) })
+	must(t, os.Chmod(base, 0o755))
+	a.home, a.key = filepath.Join(base, "home"), filepath.Join(base, "key")
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", a.key).CombinedOutput(); err != nil {
+		t.Fatalf("ssh-keygen: %v\n%s", err, out)
+	}
+	public, err := os.ReadFile(a.key + ".pub")
+	must(t, err)
+	must(t, os.Mkdir(a.home, 0o700))
+	a.own(t, a.home)
+	keys, err := os.OpenFile(filepath.Join(testbed, "keys", a.login), os.O_APPEND|os.O_WRONLY, 0)
+	must(t, err)
+	_, err = fmt.Fprintf(keys, "environment=\"HOME=%s\" %s", a.home, public)
+	must(t, err)
+	must(t, keys.Close())
+	return a
+}
+
+// own gives a file to the account.
+func (a *account) own(t testing.TB, file string) {
+	t.Helper()
+	if out, err := exec.Command("chown", "-R", a.uid+":"+a.gid, file).CombinedOutput(); err != nil {
+		t.Fatalf("chown: %v\n%s", err, out)
+	}
+}
+
+// write puts a file into the account's home.
+func (a *account) write(t testing.TB, name, text string) {
+	t.Helper()
+	file := filepath.Join(a.home, name)
+	must(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	must(t, os.WriteFile(file, []byte(text), 0o600))
+	a.own(t, filepath.Join(a.home, strings.SplitN(name, "/", 2)[0]))
+}
+
+func (a *account) settings(port string) map[string]string {
+	return map[string]string{"ssh_host": "127.0.0.1", "ssh_user": a.login, "ssh_port": port, "ssh_key": a.key, "ssh_control_persist": "0"}
+}
+
+// observe runs a program as the account's user on this machine, without ssh. Its streams are the user's own, as those that sshd
+// gives are: who opens /dev/stdout needs that.
+func (a *account) observe(ctx context.Context, _ driver.Info, stdin []byte, argv ...string) (drivertest.Observed, error) {
+	uid, _ := strconv.Atoi(a.uid)
+	gid, _ := strconv.Atoi(a.gid)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + a.home, "USER=" + a.login}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, Setsid: true}
+	cmd.WaitDelay = time.Second // a child may hold the streams
+	cmd.Stdin = bytes.NewReader(stdin)
+	var o drivertest.Observed
+	var readers sync.WaitGroup
+	var theirs, rs []*os.File
+	for _, stream := range []struct {
+		to   *io.Writer
+		kept *[]byte
+	}{{&cmd.Stdout, &o.Stdout}, {&cmd.Stderr, &o.Stderr}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return o, err
+		}
+		if err := w.Chown(uid, gid); err != nil {
+			return o, err
+		}
+		*stream.to = w
+		theirs = append(theirs, w)
+		readers.Go(func() {
+			*stream.kept, _ = io.ReadAll(r)
+			_ = r.Close()
+		})
+		rs = append(rs, r)
+	}
+	err := cmd.Run()
+	for _, w := range theirs {
+		_ = w.Close()
+	}
+	for _, r := range rs {
+		_ = r.SetReadDeadline(time.Now().Add(time.Second)) // a child in the background may hold it
+	}
+	readers.Wait()
+	if cmd.ProcessState == nil {
+		return o, err
+	}
+	ws := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if o.Code = ws.ExitStatus(); ws.Signaled() {
+		o.Code = 128 + int(ws.Signal())
+	}
+	return o, ctx.Err()
+}
+
+// place gives a conformance case a home of its own on the given server, behind the given login shell.
+func place(instance, login string) func(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place {
+	return func(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place {
+		a := newAccount(t, login)
+		for name, text := range spec.Profile {
+			a.write(t, name, text)
+		}
+		here := t.TempDir()
+		p := &drivertest.Place{
+			HermesHome: filepath.Join(here, "hermes"), Home: a.home, Settings: a.settings(port(t, instance)), Observe: a.observe,
+		}
+		p.Environ = caller(t, here, p.HermesHome, spec.Environ...)
+		return p
+	}
+}
+
+// caller is the environment of whoever opens the sandbox. Its ssh knows no hosts yet, and those that it learns of it keeps to
+// itself.
+func caller(t testing.TB, here, hermesHome string, more ...string) []string {
+	t.Helper()
+	bin := filepath.Join(here, "bin")
+	must(t, os.Mkdir(bin, 0o755))
+	real, err := exec.LookPath("ssh")
+	must(t, err)
+	script := fmt.Sprintf("#!/bin/sh\nexec %s -o UserKnownHostsFile=%s/known_hosts \"$@\"\n", real, here)
+	must(t, os.WriteFile(filepath.Join(bin, "ssh"), []byte(script), 0o755))
+	return slices.Concat([]string{
+		"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + filepath.Join(here, "callers-home"), "HERMES_HOME=" + hermesHome, "TMPDIR=/tmp", "LANG=" + os.Getenv("LANG"),
+	}, more)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
