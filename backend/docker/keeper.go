@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -138,6 +139,22 @@ func (k *keeper) data(labels map[string]string) []string {
 		return nil
 	}
 	return dirs
+}
+
+// removeAll removes a container with what is only its own: the directory of files that were staged for it.
+func (k *keeper) removeAll(ctx context.Context, c container.InspectResponse) error {
+	if err := removeContainer(ctx, k.eng, c.ID); err != nil {
+		return err
+	}
+	labels := c.Config.Labels
+	dir := labels[labelStaging]
+	inHome, err := filepath.Rel(k.req.Identity.Home, dir)
+	if dir != "" && labels[labelMachine] == k.req.Identity.Machine && err == nil && filepath.IsLocal(inHome) && inHome != "." {
+		if err := os.RemoveAll(dir); err != nil {
+			k.log.Debug("staged files were not removed", "directory", dir, "error", err)
+		}
+	}
+	return nil
 }
 
 // find inspects an own container; ok is false where there is none of this id.
@@ -331,7 +348,7 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []st
 		if data {
 			k.emptyInside(ctx, c, dirs)
 		}
-		if err := removeContainer(ctx, k.eng, c.ID); err != nil {
+		if err := k.removeAll(ctx, c); err != nil {
 			return err
 		}
 		removed = append(removed, "the container "+nameOf(c))
@@ -344,9 +361,26 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []st
 			}
 			removed = append(removed, dir)
 		}
-		return nil
+		volumes, err := k.removeVolumes(ctx, c.Config.Labels)
+		removed = append(removed, volumes...)
+		return err
 	})
 	return removed, err
+}
+
+// removeVolumes removes the engine's volumes that held a container's files.
+func (k *keeper) removeVolumes(ctx context.Context, labels map[string]string) (removed []string, err error) {
+	var names []string
+	if json.Unmarshal([]byte(labels[labelVolumes]), &names) != nil {
+		return nil, nil
+	}
+	for _, name := range names {
+		if _, err := k.eng.VolumeRemove(ctx, name, client.VolumeRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
+			return removed, k.eng.explain("the container is gone, but not its volume "+name, err)
+		}
+		removed = append(removed, "the volume "+name)
+	}
+	return removed, nil
 }
 
 // emptyScript empties directories whose files are another user's on the host.

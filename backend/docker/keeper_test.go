@@ -260,7 +260,7 @@ func TestStateFiles(t *testing.T) {
 func TestImagesOfEveryKindCanBeEntered(t *testing.T) {
 	for image, want := range map[string]string{
 		"elsewhere-test/user":           "someone /home/someone",
-		"elsewhere-test/nonroot-nohome": "4242 /",
+		"elsewhere-test/nonroot-nohome": "4242 /home/elsewhere",
 		"elsewhere-test/noprocps":       "root /root",
 		"elsewhere-test/bash-only":      "0 /root",
 	} {

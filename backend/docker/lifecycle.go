@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -34,8 +35,10 @@ const (
 	labelSettings    = "elsewhere.settings"
 	labelPersist     = "elsewhere.persist"
 	labelOwner       = "elsewhere.owner"
-	labelShared      = "elsewhere.shared" // the shared key, where there is one
-	labelData        = "elsewhere.data"   // directories of the machine that made it, as JSON
+	labelShared      = "elsewhere.shared"  // the shared key, where there is one
+	labelData        = "elsewhere.data"    // directories of the machine that made it, as JSON
+	labelVolumes     = "elsewhere.volumes" // volumes of the engine that hold its files, as JSON
+	labelStaging     = "elsewhere.staging" // a directory of the machine that made it that goes with it
 
 	agent = "elsewhere"
 )
@@ -57,11 +60,12 @@ func (s *sandbox) labels() map[string]string {
 		labels = map[string]string{}
 	}
 	data, _ := json.Marshal(s.plan.dataDirs) // strings always marshal
+	volumes, _ := json.Marshal(s.plan.volumes)
 	maps.Copy(labels, map[string]string{
 		labelAgent: agent, labelTask: strings.ToValidUTF8(s.req.Task, "?"), labelTask64: base64.StdEncoding.EncodeToString([]byte(s.req.Task)),
 		labelProfile: id.Profile, labelIdentity: id.ID, labelMachine: id.Machine, labelUID: id.UID, labelOwner: id.Owner,
 		labelFingerprint: s.plan.settings.Fingerprint(), labelSettings: s.plan.settings.String(),
-		labelPersist: strconv.FormatBool(s.plan.process), labelData: string(data),
+		labelPersist: strconv.FormatBool(s.plan.process), labelData: string(data), labelVolumes: string(volumes), labelStaging: s.plan.staging,
 	})
 	if key := s.sharedKey(); key != "" {
 		labels[labelShared] = key
@@ -405,7 +409,9 @@ func isWatchdog(line string) bool {
 // end removes the container unless another process uses it.
 func (s *sandbox) end(ctx context.Context) (removed bool, err error) {
 	if s.alone() {
-		err = removeContainer(ctx, s.eng, s.id)
+		if err = removeContainer(ctx, s.eng, s.id); err == nil {
+			s.removeStaging(s.plan.staging)
+		}
 		return err == nil, err
 	}
 	s.giveUp()
@@ -431,6 +437,18 @@ func (s *sandbox) end(ctx context.Context) (removed bool, err error) {
 			return false, err
 		}
 	}
-	err = removeContainer(ctx, s.eng, s.id)
+	if err = removeContainer(ctx, s.eng, s.id); err == nil {
+		s.removeStaging(s.plan.staging)
+	}
 	return err == nil, err
+}
+
+// removeStaging removes the directory that went with a container which is gone.
+func (s *sandbox) removeStaging(dir string) {
+	if dir == "" {
+		return
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		s.log.Debug("staged files were not removed", "directory", dir, "error", err)
+	}
 }

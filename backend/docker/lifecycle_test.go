@@ -155,7 +155,7 @@ func TestAFailedOpeningLeavesNothing(t *testing.T) {
 			p.host.Devices = []container.DeviceMapping{{PathOnHost: "/dev/no-such", PathInContainer: "/dev/x", CgroupPermissions: "r"}}
 		},
 		"it ends at once": func(p *plan) { p.config.Entrypoint = []string{"bash", "-c", "echo the last word; exit 3"} },
-		"it has no place": func(p *plan) { delete(p.host.Tmpfs, stateRoot); p.host.ReadonlyRootfs = true },
+		"it has no place": func(p *plan) { p.host.Tmpfs[stateRoot] = "ro,size=1m" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

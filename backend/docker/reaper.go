@@ -72,7 +72,7 @@ func (k *keeper) reapOne(ctx context.Context, id string, ownerDead bool) (remove
 			return err
 		}
 		removed = true
-		return removeContainer(ctx, k.eng, c.ID)
+		return k.removeAll(ctx, c)
 	})
 	return removed && err == nil, err
 }

@@ -85,7 +85,7 @@ func (s *sandbox) setupFailed(ctx context.Context, out string, err error) error 
 	}
 	missing := func(text string) bool {
 		text = strings.ToLower(text)
-		return strings.Contains(text, "bash") && (strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory"))
+		return strings.Contains(text, "failed to exec pid1: no such file") || strings.Contains(text, "bash") && (strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory"))
 	}
 	if missing(out) || err != nil && missing(err.Error()) {
 		return s.noBash()
