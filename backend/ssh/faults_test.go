@@ -143,13 +143,12 @@ func TestFaults(t *testing.T) {
 	for _, f := range []struct {
 		name string
 		hurt func(b *bench, r *relay)
-		ends bool // the far side notices too
 	}{
-		{"the link is cut", func(_ *bench, r *relay) { r.cut() }, true},
-		{"the link goes silent", func(_ *bench, r *relay) { r.stall() }, false},
-		{"the server's half of the link is closed", func(_ *bench, r *relay) { r.halfClose() }, true},
-		{"the master is killed", func(b *bench, _ *relay) { b.signal(syscall.SIGKILL) }, true},
-		{"the master is stopped", func(b *bench, _ *relay) { b.signal(syscall.SIGSTOP) }, true},
+		{"the link is cut", func(_ *bench, r *relay) { r.cut() }},
+		{"the link goes silent", func(_ *bench, r *relay) { r.stall() }},
+		{"the server's half of the link is closed", func(_ *bench, r *relay) { r.halfClose() }},
+		{"the master is killed", func(b *bench, _ *relay) { b.signal(syscall.SIGKILL) }},
+		{"the master is stopped", func(b *bench, _ *relay) { b.signal(syscall.SIGSTOP) }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			b := newBench(t, "main", "bash")
@@ -180,13 +179,12 @@ func TestFaults(t *testing.T) {
 			if n := b.size("ran"); n != 2 {
 				t.Errorf("the command that was lost ran %d times", n/2)
 			}
-			if f.ends {
-				b.eventually("the heart of the lost call stands still", 5*time.Second, func() bool {
-					n := b.size("heart")
-					time.Sleep(350 * time.Millisecond) // three beats
-					return b.size("heart") == n
-				})
-			}
+			// Also where the server has not noticed yet: it is found when the link is back.
+			b.eventually("the heart of the lost call stands still", 5*time.Second, func() bool {
+				n := b.size("heart")
+				time.Sleep(350 * time.Millisecond) // three beats
+				return b.size("heart") == n
+			})
 		})
 	}
 }
