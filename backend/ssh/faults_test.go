@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/elsewhere-sh/elsewhere"
 	"github.com/elsewhere-sh/elsewhere/backend/ssh"
 	"github.com/elsewhere-sh/elsewhere/config"
@@ -122,11 +124,6 @@ func (b *bench) masters() []int {
 		}
 	}
 	return pids
-}
-
-func (b *bench) exists(name string) bool {
-	_, err := os.Stat(filepath.Join(b.a.home, name))
-	return err == nil
 }
 
 func (b *bench) size(name string) int64 {
@@ -293,6 +290,7 @@ func TestKillWithoutFreeSession(t *testing.T) {
 // TestSharedConnection: two sandboxes use one connection, and the one that is closed first does not take it from the other. The
 // last one closes it, since ssh_control_persist is 0.
 func TestSharedConnection(t *testing.T) {
+	before := goleak.IgnoreCurrent()
 	b := newBench(t, "main", "bash")
 	r := newRelay(t, b.settings["ssh_port"])
 	b.settings["ssh_port"] = r.port()
@@ -317,4 +315,7 @@ func TestSharedConnection(t *testing.T) {
 	if len(left) > 0 {
 		t.Errorf("left in the control directory: %q", left)
 	}
+	must(t, r.listener.Close())
+	r.cut()
+	goleak.VerifyNone(t, before)
 }
