@@ -206,7 +206,13 @@ func (c *call) unreported(ctx context.Context) {
 	}
 	c.takeStatus()
 	c.askWhetherLost(ctx)
-	c.sh.release()
+	if c.cause == Lost && c.sh.at.usable() {
+		// The connection went and the sandbox is there: what the call started may go on for as long as nobody tells it.
+		request := bashscript.Watch(c.sh.mark, c.sh.id, c.sh.pid())
+		c.s.sb.behind(func() { c.endBehind(request) })
+	} else {
+		c.sh.release()
+	}
 	c.s.sb.removeState(c.sh.slot)
 }
 

@@ -59,7 +59,7 @@ func newDestination(ctx context.Context, req driver.OpenRequest) (*destination, 
 		return nil, err
 	}
 	var err error
-	if d.program, err = findProgram(req.Environ); err != nil {
+	if d.program, err = findProgram(req.Environ, usualPlaces(req.Environ)); err != nil {
 		return nil, err
 	}
 	key := cfg.String("ssh_key")
@@ -94,11 +94,19 @@ func required(host, user, backend string) error {
 	return nil
 }
 
-// findProgram looks for ssh on the caller's PATH, then in the usual places.
-func findProgram(environ []string) (string, error) {
-	name, places := "ssh", []string{"/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/bin"}
+// usualPlaces are where ssh is, should the caller's PATH be a poor one.
+func usualPlaces(environ []string) []string {
 	if runtime.GOOS == "windows" {
-		name, places = "ssh.exe", []string{filepath.Join(value(environ, "SystemRoot"), "System32", "OpenSSH")}
+		return []string{filepath.Join(value(environ, "SystemRoot"), "System32", "OpenSSH")}
+	}
+	return []string{"/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/bin"}
+}
+
+// findProgram looks for ssh on the caller's PATH, then in places.
+func findProgram(environ, places []string) (string, error) {
+	name := "ssh"
+	if runtime.GOOS == "windows" {
+		name = "ssh.exe"
 	}
 	for _, dir := range append(filepath.SplitList(value(environ, "PATH")), places...) {
 		if !filepath.IsAbs(dir) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -111,6 +112,24 @@ func TestClientArguments(t *testing.T) {
 		if slices.Contains(plain, absent) {
 			t.Errorf("%s is there although nothing asks for it: %q", absent, plain)
 		}
+	}
+}
+
+func TestAMissingProgramIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	_, err := findProgram([]string{"PATH=" + dir + "::relative"}, nil)
+	if err == nil || classify(err) != driver.KindUnavailable || !strings.Contains(err.Error(), "openssh-client") {
+		t.Errorf("without ssh: %v", err)
+	}
+	if runtime.GOOS == "windows" {
+		return
+	}
+	file := filepath.Join(dir, "ssh")
+	if err := os.WriteFile(file, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := findProgram([]string{"PATH=" + dir}, []string{"/usr/bin"}); err != nil || got != file {
+		t.Errorf("found %q, %v; the caller's own is %q", got, err, file)
 	}
 }
 
