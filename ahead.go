@@ -14,13 +14,14 @@ type aheadPool struct {
 	shells   []*shell // the loaded one first
 	starting int
 	timer    *time.Timer
+	early    chan struct{} // closed when the shell beside the first state has been started; nil where there is none
 }
 
 // take returns a shell for a call on state: the one that has loaded it, else one that has loaded nothing, else nil.
 func (p *aheadPool) take(state stateRef) *shell {
 	for _, loaded := range []bool{true, false} {
 		for i, sh := range p.shells {
-			if (sh.from != nil) != loaded || sh.exitedNow() {
+			if (sh.from != nil) != loaded || sh.exitedNow() || !sh.at.usable() {
 				continue
 			}
 			if loaded && *sh.from != state {
@@ -36,7 +37,7 @@ func (p *aheadPool) take(state stateRef) *shell {
 // dropStale drops what loaded another state than the session's, and what has ended.
 func (p *aheadPool) dropStale(s *Session) {
 	p.shells = slices.DeleteFunc(p.shells, func(sh *shell) bool {
-		stale := sh.exitedNow() || sh.from != nil && *sh.from != s.state
+		stale := sh.exitedNow() || !sh.at.usable() || sh.from != nil && *sh.from != s.state
 		if stale {
 			if sh.exitedNow() {
 				sh.noteReady(false)
@@ -95,7 +96,7 @@ func (s *Session) loadAhead() {
 // loadShell tells sh to load state and keeps the file until it has. s.mu is held.
 func (s *Session) loadShell(sh *shell, state stateRef) error {
 	s.loading[state.path]++
-	err := sh.load(&state, s.sb.dropped())
+	err := sh.load(&state, sh.at.dropped())
 	s.sb.goroutines.Go(func() {
 		select {
 		case <-sh.ready:
@@ -113,10 +114,41 @@ func (s *Session) loadShell(sh *shell, state stateRef) error {
 	return err
 }
 
+// startEarly starts, beside the shell that makes the first state, the one for the call that waits for that state.
+func (s *Session) startEarly() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.ahead.shells)+s.ahead.starting > 0 {
+		return
+	}
+	early := make(chan struct{})
+	s.ahead.early = early
+	s.ahead.starting++
+	s.sb.goroutines.Go(func() {
+		defer close(early)
+		s.startAhead()
+	})
+}
+
+// awaitEarly waits for that shell.
+func (s *Session) awaitEarly(ctx context.Context) {
+	s.mu.Lock()
+	early := s.ahead.early
+	s.ahead.early = nil
+	s.mu.Unlock()
+	if early == nil {
+		return
+	}
+	select {
+	case <-early:
+	case <-ctx.Done():
+	}
+}
+
 func (s *Session) startAhead() {
 	ctx, cancel := context.WithTimeout(context.Background(), startWait)
 	defer cancel()
-	sh, err := s.sb.startShell(ctx, s)
+	sh, err := s.sb.at().startShell(ctx, s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ahead.starting--

@@ -2,6 +2,7 @@ package elsewhere
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -204,8 +205,17 @@ func (c *call) unreported(ctx context.Context) {
 		return
 	}
 	c.takeStatus()
+	c.askWhetherLost(ctx)
 	c.sh.release()
 	c.s.sb.removeState(c.sh.slot)
+}
+
+// askWhetherLost asks the engine about a shell that ended without a word: its sandbox may have gone with it, whatever its
+// status says.
+func (c *call) askWhetherLost(ctx context.Context) {
+	if err := c.sh.at.askLost(ctx); err != nil {
+		c.cause, c.code, c.signal, c.lost = Lost, -1, "", err
+	}
 }
 
 // readRest reads what the shell had written before it ended, for as long as the caller's writer takes, but within the call's
@@ -283,20 +293,23 @@ func (c *call) noteEnd() {
 // endTree ends the whole tree of this call and nothing else, and returns within the grace and one second.
 func (c *call) endTree(cause Cause) {
 	sh, sb := c.sh, c.s.sb
+	p := sh.at
 	deadline := time.Now().Add(sb.grace + 900*time.Millisecond)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	left, confirmed := sb.end(ctx, bashscript.Watch(sh.mark, sh.id, sh.pid()))
+	request := bashscript.Watch(sh.mark, sh.id, sh.pid())
+	left, confirmed := p.end(ctx, request)
 	for !confirmed && ctx.Err() == nil {
 		// No bash can be started, perhaps because this call has used up the processes: its own group ends without one.
 		_ = sh.proc.Kill(ctx)
 		c.await(ctx.Done(), nil, 50*time.Millisecond)
-		left, confirmed = sb.end(ctx, bashscript.Watch(sh.mark, sh.id, sh.pid()))
+		left, confirmed = p.end(ctx, request)
 	}
 	c.survivors = left
 	if !confirmed {
 		c.notices = append(c.notices, "it was not confirmed in time that all processes of this call ended")
 		_ = sh.proc.Kill(ctx)
+		sb.behind(func() { c.endBehind(request) })
 	}
 	c.await(sh.eof, ctx.Done(), time.Until(deadline))
 	c.cause, c.code = cause, 124
@@ -308,10 +321,37 @@ func (c *call) endTree(cause Cause) {
 	case <-sh.ended:
 		c.noteEnd()
 	default:
-		sh.release()
+		if confirmed {
+			sh.release() // else the watchdog may still have to end it
+		}
 		c.s.sb.removeState(sh.slot)
 	}
 }
+
+// endBehind goes on ending a call whose end was not confirmed in time, and lets the next result say what came of it.
+func (c *call) endBehind(request string) {
+	sh, s := c.sh, c.s
+	ctx, cancel := context.WithTimeout(context.Background(), lateEnd)
+	defer cancel()
+	for ctx.Err() == nil && sh.at.usable() {
+		if left, confirmed := sh.at.end(ctx, request); confirmed {
+			sh.release()
+			s.note(fmt.Sprintf("the processes of an earlier call (%s) have ended now, but for %d", sh.id, len(left)))
+			return
+		}
+		if sh.at.askLost(ctx) != nil {
+			return // they went with the sandbox
+		}
+		c.await(ctx.Done(), s.done, time.Second)
+		if closedNow(s.done) {
+			return // the watchdog goes on
+		}
+	}
+	s.note("it is not known whether all processes of an earlier call (" + sh.id + ") have ended")
+}
+
+// lateEnd bounds how long the end of a call is tried for behind its result.
+const lateEnd = time.Minute
 
 // neverStarted tells for certain that the bash ended by itself before it began the command.
 func (c *call) neverStarted() bool {
@@ -319,7 +359,7 @@ func (c *call) neverStarted() bool {
 	case <-c.sh.begun:
 		return false
 	default:
-		return c.allRead && c.sh.statusErr == nil
+		return c.allRead && c.sh.statusErr == nil && c.lost == nil
 	}
 }
 
@@ -328,10 +368,11 @@ func (c *call) result() (*Result, error) {
 	c.stopOutput()
 	s, sb := c.s, c.s.sb
 	r := &Result{
-		CallID: c.sh.id, Backend: sb.backend, Task: sb.task, Session: s.name, Where: sb.Where(),
+		CallID: c.sh.id, Backend: sb.backend, Task: sb.task, Session: s.name, Where: c.sh.at.where(),
 		Split: c.opts.Split, ExitCode: c.code, Cause: c.cause, Signal: c.signal, Cwd: c.cwdAfter,
 		StateSaved: c.stateSave, Survivors: c.survivors, Duration: c.duration,
 	}
+	r.Recreated = s.arrive(c.sh.at)
 	if c.cause == Exited || c.cause == Signaled {
 		r.ExitMeaning = exitmeaning.Meaning(c.command, c.code)
 	}

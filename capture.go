@@ -26,6 +26,7 @@ func (s *Session) ensureState(ctx context.Context) error {
 	if state, _, err := s.current(); err != nil || state.path != "" {
 		return err
 	}
+	s.startEarly()
 	return s.capture(ctx)
 }
 
@@ -144,12 +145,10 @@ type captured struct {
 
 // shellToCapture starts a shell that has loaded from; one that ends before it is ready is tried again.
 func (s *Session) shellToCapture(ctx context.Context, from stateRef) (*shell, error) {
-	ctx, cancel := context.WithTimeout(ctx, startWait)
-	defer cancel()
 	for try := 0; ; try++ {
-		sh, err := s.sb.startShell(ctx, s)
+		sh, err := s.startShell(ctx)
 		if err != nil {
-			return nil, s.sb.wrap(err, "start a bash")
+			return nil, err
 		}
 		s.mu.Lock()
 		_ = s.loadShell(sh, from) // an error shows as a bash that is never ready
@@ -157,10 +156,8 @@ func (s *Session) shellToCapture(ctx context.Context, from stateRef) (*shell, er
 		if _, err = s.awaitReady(ctx, sh); err == nil {
 			return sh, nil
 		}
-		sh.noteReady(false)
-		sh.abandon()
-		if try == 2 || ctx.Err() != nil {
-			return nil, s.sb.notReady(err)
+		if err := s.notReady(ctx, sh, err, try); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -253,9 +250,9 @@ func (s *Session) captureText(sh *shell, files []loginFile) string {
 	var b strings.Builder
 	b.WriteString("builtin shopt -u expand_aliases\n" + readNamed)
 	if sh.from.path == "" {
-		b.WriteString(s.sb.info.Functions)
+		b.WriteString(sh.at.info.Functions)
 	}
-	rearm := "builtin trap -- " + bashscript.Quote(s.sb.scripts.EndTrap(sh.loading)) + " EXIT\n"
+	rearm := "builtin trap -- " + bashscript.Quote(sh.at.scripts.EndTrap(sh.loading)) + " EXIT\n"
 	for i, file := range files {
 		unless := file.unless
 		if unless == "" {
@@ -264,9 +261,9 @@ func (s *Session) captureText(sh *shell, files []loginFile) string {
 		fmt.Fprintf(&b, "ew_x=%s\nif [[ -f $ew_x && -r $ew_x && ! ( %s ) ]]; then\nbuiltin printf '%%s\\n' %d\nbuiltin . \"$ew_x\" >/dev/null 2>&1 </dev/null\nfi\n", file.word, unless, i+1)
 		b.WriteString(undo + rearm)
 	}
-	if first := s.sb.info.PathFirst; first != "" {
+	if first := sh.at.info.PathFirst; first != "" {
 		b.WriteString("ew_x=" + bashscript.Quote(first) + "\n" + finish)
 	}
-	b.WriteString("builtin unset -v OLDPWD\n" + s.sb.info.ScrubProfile + "\nbuiltin printf 'end\\n'\n")
+	b.WriteString("builtin unset -v OLDPWD\n" + sh.at.info.ScrubProfile + "\nbuiltin printf 'end\\n'\n")
 	return b.String()
 }

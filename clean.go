@@ -23,13 +23,14 @@ func (sb *Sandbox) clean() {
 			sb.log.Debug("old output files were not removed", "error", err)
 		}
 	}
-	lister, ok := sb.drv.(driver.StateLister)
-	if !ok || sb.info.StateDir == sb.info.PrivateDir {
+	p := sb.at()
+	lister, ok := p.drv.(driver.StateLister)
+	if !ok || p.info.StateDir == p.info.PrivateDir {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	files, err := lister.ListState(ctx, sb.info.StateDir)
+	files, err := lister.ListState(ctx, p.info.StateDir)
 	if err != nil {
 		return
 	}
@@ -42,17 +43,17 @@ func (sb *Sandbox) clean() {
 	var paths []string
 	for _, f := range files {
 		r, ok := parseRecord(f.Head)
-		if !ok || r.owner == sb.owner || !dead[r.owner] && owner.Known(sb.home, r.owner) {
+		if !ok || r.tag != owner.Tag(sb.home) || r.owner == sb.owner || !dead[r.owner] && owner.Known(sb.home, r.owner) {
 			continue
 		}
 		request.WriteString(bashscript.Watch(r.mark, r.id, 0))
 		paths = append(paths, f.Path)
 	}
 	if len(paths) > 0 {
-		if _, confirmed := sb.end(ctx, request.String()); !confirmed {
+		if _, confirmed := p.end(ctx, request.String()); !confirmed {
 			return
 		}
-		sb.removeState(paths...)
+		p.removeState(paths...)
 	}
 	for _, id := range ids {
 		if err := owner.Forget(sb.home, id); err != nil {
@@ -61,11 +62,14 @@ func (sb *Sandbox) clean() {
 	}
 }
 
-// record is the first line of a state file whose call has not ended: "# OWNER ID MARK PID".
+// record is the first line of a state file whose call has not ended: "# OWNER.TAG ID MARK PID". The tag says where the
+// owner's lease is: no other home and no other machine can tell whether it lives.
 type record struct {
-	owner, id string
-	mark      bashscript.Mark
+	owner, tag, id string
+	mark           bashscript.Mark
 }
+
+func (sb *Sandbox) recordOwner() string { return sb.owner + "." + owner.Tag(sb.home) }
 
 func parseRecord(head string) (record, bool) {
 	f := strings.Fields(head)
@@ -73,16 +77,18 @@ func parseRecord(head string) (record, bool) {
 		return record{}, false
 	}
 	mark, err := strconv.ParseUint(f[3], 10, 64)
-	return record{owner: f[1], id: f[2], mark: bashscript.Mark(mark)}, err == nil
+	id, tag, _ := strings.Cut(f[1], ".")
+	return record{owner: id, tag: tag, id: f[2], mark: bashscript.Mark(mark)}, err == nil
 }
 
 // stateExists tells whether a state file is there.
 func (sb *Sandbox) stateExists(path string) bool {
-	lister, ok := sb.drv.(driver.StateLister)
+	p := sb.at()
+	lister, ok := p.drv.(driver.StateLister)
 	if !ok {
 		return false
 	}
-	files, err := lister.ListState(context.Background(), sb.info.StateDir)
+	files, err := lister.ListState(context.Background(), p.info.StateDir)
 	if err != nil {
 		return false
 	}

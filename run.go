@@ -13,6 +13,8 @@ import (
 )
 
 const (
+	// startTries is how often another bash is started where one did not become ready.
+	startTries = 2
 	// startWait bounds how long a bash may take from its start to being ready with the state loaded.
 	startWait = 30 * time.Second
 	// refillDelay is how long a command runs alone before the next shell is started beside it.
@@ -24,7 +26,7 @@ const (
 	// writerBusy is how long one write of the caller's takes at least that holds output up.
 	writerBusy = time.Second
 	// statusWait bounds how long the exit status is awaited of a bash that reported that it is dying.
-	statusWait = 5 * time.Second
+	statusWait = 15 * time.Second
 )
 
 // Run runs one command (bash text; any size, no NUL) in a bash of its own with the session's state, and waits for its end. A
@@ -106,12 +108,8 @@ func (c *call) prepare(ctx context.Context) error {
 	c.tries++
 	c.cause, c.code, c.signal, c.lost, c.allRead = "", -1, "", nil, false
 	s := c.s
-	if p, ok := s.sb.drv.(driver.Preparer); ok {
-		notices, err := p.Prepare(ctx)
-		if err != nil {
-			return s.sb.wrap(err, "prepare")
-		}
-		c.notices = append(c.notices, notices...)
+	if err := c.prepareDriver(ctx); err != nil {
+		return err
 	}
 	if err := s.ensureState(ctx); err != nil {
 		return err
@@ -124,11 +122,67 @@ func (c *call) prepare(ctx context.Context) error {
 	return nil
 }
 
+// prepareDriver lets the driver do what it does before each call.
+func (c *call) prepareDriver(ctx context.Context) error {
+	sb := c.s.sb
+	for try := 0; ; try++ {
+		p := sb.at()
+		preparer, ok := p.drv.(driver.Preparer)
+		if !ok {
+			return nil
+		}
+		notices, err := preparer.Prepare(ctx)
+		c.notices = append(c.notices, notices...)
+		if err == nil {
+			return nil
+		}
+		again, lost := sb.reopen(ctx, p)
+		if lost != nil {
+			return lost
+		}
+		if !again || try == startTries {
+			return sb.wrap(err, "prepare")
+		}
+	}
+}
+
+// startShell starts a shell in the place that is current; where the engine has lost that, in the one that takes its place.
+func (s *Session) startShell(ctx context.Context) (*shell, error) {
+	for try := 0; ; try++ {
+		p := s.sb.at()
+		sctx, cancel := context.WithTimeout(ctx, startWait)
+		sh, err := p.startShell(sctx, s)
+		cancel()
+		if err == nil {
+			return sh, nil
+		}
+		again, lost := s.sb.reopen(ctx, p)
+		if lost != nil {
+			return nil, lost
+		}
+		if !again || try == startTries {
+			return nil, s.sb.wrap(err, "start a bash")
+		}
+	}
+}
+
+// notReady is for a shell that did not become ready, which happens to one that its engine lost: nil says that another try is
+// worth it.
+func (s *Session) notReady(ctx context.Context, sh *shell, err error, try int) error {
+	sh.noteReady(false) // before the next one is started
+	sh.abandon()
+	if _, lost := s.sb.reopen(ctx, sh.at); lost != nil {
+		return lost
+	}
+	if try >= startTries || ctx.Err() != nil {
+		return s.sb.notReady(err)
+	}
+	return nil
+}
+
 // readyShell returns a shell that has loaded the current state. A state that is gone or cannot be read is made anew once,
 // and the result says so.
 func (s *Session) readyShell(ctx context.Context) (*shell, error) {
-	ctx, cancel := context.WithTimeout(ctx, startWait)
-	defer cancel()
 	var broken string
 	for try := 0; ; try++ {
 		if err := s.Flush(ctx); errors.Is(err, ErrTimeout) && try == 0 {
@@ -146,16 +200,14 @@ func (s *Session) readyShell(ctx context.Context) (*shell, error) {
 		}
 		sh, err := s.shellFor(ctx, state)
 		if err != nil {
-			return nil, s.sb.wrap(err, "start a bash")
+			return nil, err
 		}
 		bad, err := s.awaitReady(ctx, sh)
 		switch {
-		case err != nil && try < 2 && ctx.Err() == nil:
-			sh.noteReady(false) // before the next one is started
-			sh.abandon()
 		case err != nil:
-			sh.abandon()
-			return nil, s.sb.notReady(err)
+			if err := s.notReady(ctx, sh, err, try); err != nil {
+				return nil, err
+			}
 		case bad == "state":
 			broken = state.path
 			sh.drop()
@@ -167,12 +219,13 @@ func (s *Session) readyShell(ctx context.Context) (*shell, error) {
 
 // shellFor takes a waiting shell or starts one, and lets it load state unless it has.
 func (s *Session) shellFor(ctx context.Context, state stateRef) (*shell, error) {
+	s.awaitEarly(ctx)
 	s.mu.Lock()
 	sh := s.ahead.take(state)
 	s.mu.Unlock()
 	if sh == nil {
 		var err error
-		if sh, err = s.sb.startShell(ctx, s); err != nil {
+		if sh, err = s.startShell(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -188,6 +241,8 @@ func (s *Session) shellFor(ctx context.Context, state stateRef) (*shell, error) 
 
 // awaitReady waits until sh has loaded its state. bad is "state" where it could not.
 func (s *Session) awaitReady(ctx context.Context, sh *shell) (bad string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
 	select {
 	case <-sh.ready:
 	case <-sh.exited:
@@ -236,11 +291,8 @@ func (c *call) send() { c.sendTo(c.s.Cwd()) }
 func (c *call) sendTo(cwd string) {
 	sh := c.sh
 	sh.setOutput(c.sink(&c.out, c.opts.Stdout), c.sink(&c.err, c.opts.Stderr))
-	env := make([]string, 0, 2*len(c.opts.Env))
-	for name, value := range c.opts.Env {
-		env = append(env, name, value)
-	}
-	message := c.s.sb.scripts.Run(bashscript.Run{
+	env := c.variables()
+	message := c.sh.at.scripts.Run(bashscript.Run{
 		Cwd: cwd, Dir: c.opts.Dir, Stdin: c.opts.Stdin != nil, Split: c.opts.Split,
 		ExitTrap: !c.capturing && setsExitTrap(c.command), Env: env, Command: c.command,
 	})
@@ -269,6 +321,25 @@ func (c *call) sendTo(cwd string) {
 		}
 		_ = in.Close()
 	})
+}
+
+// variables are those of this call alone, names and values in turns: what the sandbox forwards, and over it what the caller
+// gave. Login files see none, since what they leave is state.
+func (c *call) variables() []string {
+	if c.capturing {
+		return nil
+	}
+	forwarded := c.sh.at.info.CallEnv
+	env := make([]string, 0, 2*(len(c.opts.Env)+len(forwarded)))
+	for name, value := range forwarded {
+		if _, given := c.opts.Env[name]; !given {
+			env = append(env, name, value)
+		}
+	}
+	for name, value := range c.opts.Env {
+		env = append(env, name, value)
+	}
+	return env
 }
 
 // setsExitTrap tells whether the text seems to set an EXIT trap of its own. A text that only looks like it costs one fork.

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,31 +21,31 @@ import (
 type Sandbox struct {
 	backend string // as it was named
 	task    string
+	dir     string // the caller's directory
 	home    string // HERMES_HOME, "" where there is none
 	cfg     driver.Config
 	back    driver.Backend
-	drv     driver.Sandbox
-	info    driver.Info
-	scripts *bashscript.Scripts
+	request driver.OpenRequest // with which a lost one is opened again
 	log     *slog.Logger
-	watch   *watchdog
 	lease   *owner.Lease
 	owner   string
 
-	grace     time.Duration // between TERM and KILL
-	ahead     int
-	aheadIdle time.Duration
-	spillDir  string
-	auditLog  *audit.Log // nil where none is kept
+	grace       time.Duration // between TERM and KILL
+	orphanGrace time.Duration // for how long the owner of a call may be silent
+	ahead       int
+	aheadIdle   time.Duration
+	spillDir    string
+	auditLog    *audit.Log // nil where none is kept
 
 	sane atomic.Bool // a bash has answered as one should
+
+	current   atomic.Pointer[place]
+	reopening chan struct{} // holds a token while somebody finds out whether the sandbox is lost
 
 	goroutines sync.WaitGroup
 
 	mu       sync.Mutex
 	notices  []string
-	drop     []string // state files for the next bash to truncate
-	boot     bootText
 	sessions map[*Session]struct{}
 	closed   bool
 }
@@ -81,11 +79,13 @@ func OpenSandbox(ctx context.Context, cfg *config.Config, opts *SandboxOptions) 
 
 func newSandbox(view *config.Config, back driver.Backend, opts *SandboxOptions) *Sandbox {
 	sb := &Sandbox{
-		backend: view.Name(), task: opts.Task, home: view.Home(), cfg: view, back: back, log: opts.Logger,
-		grace:     view.Duration("daemon_term_grace_seconds"),
-		ahead:     int(view.Int("spawn_ahead")),
-		aheadIdle: view.Duration("spawn_ahead_idle"),
-		sessions:  map[*Session]struct{}{},
+		backend: view.Name(), task: opts.Task, dir: view.Dir(), home: view.Home(), cfg: view, back: back, log: opts.Logger,
+		grace:       view.Duration("daemon_term_grace_seconds"),
+		orphanGrace: view.Duration("orphan_grace"),
+		ahead:       int(view.Int("spawn_ahead")),
+		aheadIdle:   view.Duration("spawn_ahead_idle"),
+		sessions:    map[*Session]struct{}{},
+		reopening:   make(chan struct{}, 1),
 	}
 	if sb.task == "" {
 		sb.task = DefaultTask
@@ -111,27 +111,14 @@ func (sb *Sandbox) open(ctx context.Context, view *config.Config, opts *SandboxO
 		sb.say("this run has an identity of its own: " + err.Error())
 		identity = owner.NewID()
 	}
-	machine, _ := os.Hostname()
-	environ := opts.Environ
-	if environ == nil {
-		environ = os.Environ()
-	}
-	sb.drv, err = sb.back.Open(ctx, driver.OpenRequest{
-		Config: view, Task: sb.task, Environ: environ, Dir: view.Dir(), ThrowAway: opts.ThrowAway,
-		Logger: sb.log, Progress: opts.Progress,
-		Identity: driver.Identity{
-			ID: identity, Profile: "default", Machine: machine, UID: strconv.Itoa(os.Getuid()), Home: sb.home, Owner: sb.owner,
-		},
-	})
+	sb.request = sb.openRequest(identity, opts)
+	drv, err := sb.back.Open(ctx, sb.request)
 	if err != nil {
 		return err
 	}
-	sb.info = sb.drv.Info()
-	sb.notices = append(append(sb.notices, sb.info.Notices...), view.Warnings()...)
-	sb.scripts = bashscript.NewScripts(sb.info.KeepEnv)
-	if sb.info.Watchdog {
-		sb.watch = newWatchdog(sb)
-	}
+	p := sb.newPlace(drv, "")
+	sb.current.Store(p)
+	sb.notices = append(append(sb.notices, p.info.Notices...), view.Warnings()...)
 	sb.goroutines.Go(sb.clean)
 	return nil
 }
@@ -172,13 +159,17 @@ func (sb *Sandbox) takeNotices() []string {
 
 // wrap makes a driver's raw error an *Error, with the kind that its backend gives it.
 func (sb *Sandbox) wrap(err error, op string) error {
-	kind := driver.KindUnavailable
-	if sb.back.Classify != nil {
-		if k := sb.back.Classify(err); k != "" {
-			kind = k
+	return wrap(err, kindOf(sb.back, err), op, sb.backend, sb.task, "")
+}
+
+// kindOf is the kind that a backend gives to a raw error of its own.
+func kindOf(back driver.Backend, err error) driver.Kind {
+	if back.Classify != nil {
+		if kind := back.Classify(err); kind != "" {
+			return kind
 		}
 	}
-	return wrap(err, kind, op, sb.backend, sb.task, "")
+	return driver.KindUnavailable
 }
 
 // configError makes an error of package config an *Error of its kind.
@@ -196,16 +187,18 @@ func (sb *Sandbox) Backend() string { return sb.backend }
 // Task is the task that names this sandbox.
 func (sb *Sandbox) Task() string { return sb.task }
 
-// Info says what this place is and what is in force there.
-func (sb *Sandbox) Info() driver.Info { return sb.info }
+// Info says what this place is and what is in force there. A sandbox that was lost and made again has another one.
+func (sb *Sandbox) Info() driver.Info { return sb.at().info }
 
 // Where says where commands really run.
-func (sb *Sandbox) Where() Where {
-	return Where{Host: sb.info.Host, SandboxID: sb.info.SandboxID, User: sb.info.User}
+func (sb *Sandbox) Where() Where { return sb.at().where() }
+
+func (p *place) where() Where {
+	return Where{Host: p.info.Host, SandboxID: p.info.SandboxID, User: p.info.User}
 }
 
 // Driver gives the driver's sandbox, to ask for its optional abilities.
-func (sb *Sandbox) Driver() driver.Sandbox { return sb.drv }
+func (sb *Sandbox) Driver() driver.Sandbox { return sb.at().drv }
 
 // Open opens a sandbox and a throw-away session in it; closing the session closes the sandbox.
 func Open(ctx context.Context, cfg *config.Config, opts *SandboxOptions) (*Session, error) {
@@ -226,7 +219,7 @@ func Open(ctx context.Context, cfg *config.Config, opts *SandboxOptions) (*Sessi
 // first call.
 func (sb *Sandbox) Session(ctx context.Context, name string) (*Session, error) {
 	s := &Session{
-		sb: sb, name: name, first: make(chan struct{}, 1), cwd: sb.info.Dir,
+		sb: sb, name: name, first: make(chan struct{}, 1), cwd: sb.at().info.Dir,
 		saving: map[*shell]struct{}{}, loading: map[string]int{}, shells: map[*shell]struct{}{}, done: make(chan struct{}),
 	}
 	s.first <- struct{}{}
@@ -236,10 +229,11 @@ func (sb *Sandbox) Session(ctx context.Context, name string) (*Session, error) {
 		}
 	} else {
 		s.id, s.mark = bashscript.NewID(), bashscript.NewSessionMark()
-		if err := sb.watch.addSession(ctx, s); err != nil {
+		if err := sb.at().addSession(ctx, s); err != nil {
 			return nil, sb.wrap(err, "start the watchdog")
 		}
 	}
+	s.at = sb.at()
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	if sb.closed {
@@ -258,14 +252,17 @@ func (sb *Sandbox) behind(f func()) {
 	}
 }
 
+func (sb *Sandbox) isClosed() bool {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.closed
+}
+
 func (sb *Sandbox) sessionClosed(s *Session) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	delete(sb.sessions, s)
 }
-
-// driverClose bounds how long a driver may take to give its sandbox up.
-const driverClose = time.Minute
 
 // Close closes what sessions are open and gives the sandbox up: kept, stopped or removed as its settings say. It waits, until
 // ctx is done, for the end of what throw-away sessions left running; that end goes on behind it, also when this process
@@ -287,23 +284,9 @@ func (sb *Sandbox) Close(ctx context.Context) error {
 		_, err := s.close(ctx) // what they left running is the watchdog's
 		errs = append(errs, err)
 	}
-	sb.watch.close(ctx)
-	sb.mu.Lock()
-	boots := sb.boot.all
-	sb.mu.Unlock()
-	sb.removeState(boots...)
-	dctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), driverClose)
-	defer cancel()
-	errs = append(errs, sb.wrapClose(sb.drv.Close(dctx)), sb.releaseLease(), sb.auditLog.Close())
+	errs = append(errs, sb.at().close(ctx), sb.releaseLease(), sb.auditLog.Close())
 	sb.awaitGoroutines(ctx)
 	return errors.Join(errs...)
-}
-
-func (sb *Sandbox) wrapClose(err error) error {
-	if err == nil {
-		return nil
-	}
-	return sb.wrap(err, "close")
 }
 
 // awaitGoroutines waits for what runs behind this sandbox, until ctx is done and not for ever.

@@ -36,6 +36,7 @@ type Session struct {
 	first chan struct{} // holds one token: whoever takes it makes the first state
 
 	mu      sync.Mutex
+	at      *place   // of the last call
 	state   stateRef // current; path "" before the first
 	steady  bool     // the last call changed nothing of it
 	cwd     string
@@ -90,6 +91,17 @@ func (s *Session) Cwd() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cwd
+}
+
+// arrive says, once, why a call of this session is in another place than the one before.
+func (s *Session) arrive(p *place) (instead string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at != p {
+		instead = p.instead
+	}
+	s.at = p
+	return instead
 }
 
 // note keeps something to say for the next result.
@@ -276,12 +288,12 @@ func (s *Session) Close(ctx context.Context) error {
 		return s.sb.Close(ctx)
 	}
 	first, err := s.close(ctx)
-	if first && s.name == "" && s.sb.info.Watchdog {
+	if p := s.sb.at(); first && s.name == "" && p.sessionOwnsChildren() {
 		s.sb.behind(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), s.sb.grace+time.Second)
 			defer cancel()
-			s.sb.end(ctx, bashscript.WatchSession(s.mark, s.id))
-			s.sb.watch.removeSession(s)
+			p.end(ctx, bashscript.WatchSession(s.mark, s.id))
+			p.watch.removeSession(s)
 		})
 	}
 	return err

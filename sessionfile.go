@@ -70,7 +70,7 @@ func sessionPath(home, backend, task, name string) string {
 // openNamed reads or makes the file of the session's name.
 func (s *Session) openNamed() error {
 	sb := s.sb
-	if sb.home == "" || sb.info.StateDir == sb.info.PrivateDir {
+	if sb.home == "" || sb.at().info.StateDir == sb.at().info.PrivateDir {
 		err, hint := error(errText("there is no HERMES_HOME to keep it in")), "set HOME or HERMES_HOME, or run without a session"
 		if sb.home != "" {
 			dir := filepath.Join(sb.home, "elsewhere", "state")
@@ -96,7 +96,7 @@ func (s *Session) openNamed() error {
 			Schema: 1, Backend: sb.backend, Task: sb.task, Name: s.name,
 			ID: bashscript.NewID(), Mark: bashscript.NewSessionMark(), Created: now, Used: now,
 		}
-		f.data.setCwd(sb.info.Dir)
+		f.data.setCwd(sb.at().info.Dir)
 		return f.write()
 	})
 	var corrupt *corruptError

@@ -78,10 +78,10 @@ func (sb *Sandbox) RemoveSession(ctx context.Context, name string) error {
 
 // removeSession ends and removes what a session left that is gone.
 func (sb *Sandbox) removeSession(ctx context.Context, d *sessionData) {
-	if d.ID != "" && sb.info.Watchdog {
+	if p := sb.at(); d.ID != "" && p.sessionOwnsChildren() {
 		ctx, cancel := context.WithTimeout(ctx, sb.grace+time.Second)
 		defer cancel()
-		if left, confirmed := sb.end(ctx, bashscript.WatchSession(d.Mark, d.ID)); len(left) > 0 || !confirmed {
+		if left, confirmed := p.end(ctx, bashscript.WatchSession(d.Mark, d.ID)); len(left) > 0 || !confirmed {
 			sb.log.Warn("not all processes of the session were ended", "session", d.Name, "left", left)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 // when nobody holds its streams any more, or when they are closed.
 type shell struct {
 	sb      *Sandbox
+	at      *place
 	session *Session
 	id      string
 	token   string
@@ -58,49 +59,56 @@ type shell struct {
 }
 
 // startShell starts a bash that boots and waits for its first message. ctx bounds the start alone.
-func (sb *Sandbox) startShell(ctx context.Context, session *Session) (*shell, error) {
+func (p *place) startShell(ctx context.Context, session *Session) (*shell, error) {
+	if p.lost.Load() {
+		return nil, errText("the sandbox is gone")
+	}
 	sh := &shell{
-		sb: sb, session: session, id: bashscript.NewID(), token: bashscript.NewToken(), mark: bashscript.NewMark(session.mark),
+		sb: p.sb, at: p, session: session, id: bashscript.NewID(), token: bashscript.NewToken(), mark: bashscript.NewMark(session.mark),
 		ready: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), saved: make(chan struct{}),
 		eof: make(chan struct{}), exited: make(chan struct{}), errEnd: make(chan struct{}), settled: make(chan struct{}), idleSince: time.Now(),
 	}
-	if err := sb.watch.add(ctx, sh.mark, sh.id, 0); err != nil {
-		return nil, err
-	}
-	args, file := sb.bootArgs()
+	watched := p.watch.addBeside(ctx, sh.mark, sh.id)
+	args, file := p.bootArgs()
 	sh.bootFile = file
-	proc, err := sb.drv.Bash(ctx, driver.BashSpec{
+	proc, err := p.drv.Bash(ctx, driver.BashSpec{
 		ID:   sh.id,
 		Args: args,
 		Env:  []string{bashscript.CallVariable + "=" + sh.id, bashscript.SessionVariable + "=" + session.id},
 	})
-	if err != nil {
-		sb.watch.remove(sh.mark)
-		return nil, err
+	if watchErr := watched(); err != nil || watchErr != nil {
+		p.watch.remove(sh.mark)
+		if err != nil {
+			return nil, err
+		}
+		_ = proc.Kill(ctx)
+		closeStreams(proc)
+		_, _ = proc.Wait(ctx)
+		return nil, watchErr
 	}
 	sh.proc, sh.out, sh.errs = proc, &stream{r: proc.Stdout()}, &stream{r: proc.Stderr()}
-	sb.goroutines.Go(sh.readStreams)
-	sb.goroutines.Go(sh.awaitExit)
+	p.sb.goroutines.Go(sh.readStreams)
+	p.sb.goroutines.Go(sh.awaitExit)
 	session.own(sh)
 	if file == "" {
 		// An error shows as a bash that is never ready, with more to say.
-		_ = sh.write(sb.scripts.Boot())
+		_ = sh.write(p.scripts.Boot())
 	}
 	return sh, nil
 }
 
 // bootArgs are the arguments of the next bash: it finds the boot text in a file ("" for none) once an earlier one has written
 // it there.
-func (sb *Sandbox) bootArgs() (args []string, file string) {
-	sb.mu.Lock()
-	file = sb.boot.file
-	sb.mu.Unlock()
+func (p *place) bootArgs() (args []string, file string) {
+	p.mu.Lock()
+	file = p.boot.file
+	p.mu.Unlock()
 	if file != "" {
-		if args, ok := sb.scripts.FileArgs(file); ok {
+		if args, ok := p.scripts.FileArgs(file); ok {
 			return args, file
 		}
 	}
-	return sb.scripts.Args(), ""
+	return p.scripts.Args(), ""
 }
 
 // bootText is the file with the boot text. Only a sandbox that starts shells ahead has one: a single call gains nothing. A file
@@ -112,34 +120,34 @@ type bootText struct {
 }
 
 // newBootFile is where a bash with this id is to write the boot text, or "" where it need not.
-func (sb *Sandbox) newBootFile(id string) string {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	if sb.ahead == 0 || sb.boot.writing || sb.boot.file != "" {
+func (p *place) newBootFile(id string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sb.ahead == 0 || p.boot.writing || p.boot.file != "" {
 		return ""
 	}
-	file := sb.slotPath(true, "boot-"+id)
-	sb.boot.writing = true
-	sb.boot.all = append(sb.boot.all, file)
+	file := p.slotPath(true, "boot-"+id)
+	p.boot.writing = true
+	p.boot.all = append(p.boot.all, file)
 	return file
 }
 
 // noteReady learns from a shell that is ready, or has ended before, whether the boot text's file can be used.
 func (sh *shell) noteReady(ready bool) {
-	sb := sh.sb
+	p := sh.at
 	if ready {
-		sb.sane.Store(true)
+		p.sb.sane.Store(true)
 	}
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	switch {
 	case sh.loading.Boot != "":
-		sb.boot.writing = false
+		p.boot.writing = false
 		if ready && sh.readyReport.Fields[2] == "" {
-			sb.boot.file = sh.loading.Boot
+			p.boot.file = sh.loading.Boot
 		}
-	case !ready && sh.bootFile != "" && sh.bootFile == sb.boot.file:
-		sb.boot.file = ""
+	case !ready && sh.bootFile != "" && sh.bootFile == p.boot.file:
+		p.boot.file = ""
 	}
 }
 
@@ -153,16 +161,16 @@ func (sh *shell) write(p []byte) error {
 // load tells it which state to load, once.
 func (sh *shell) load(from *stateRef, drop []string) error {
 	sh.from = from
-	sh.slot = sh.sb.slotPath(from.private, sh.id)
+	sh.slot = sh.at.slotPath(from.private, sh.id)
 	sh.loading = bashscript.Load{
 		Token: sh.token, Mark: sh.mark, Slot: sh.slot, From: from.path,
-		Record: fmt.Sprintf("%s %s %d", sh.sb.owner, sh.id, uint64(sh.mark)),
-		Drop:   drop, Linger: sh.sb.info.Linger,
+		Record: fmt.Sprintf("%s %s %d", sh.sb.recordOwner(), sh.id, uint64(sh.mark)),
+		Drop:   drop, Linger: sh.at.info.Linger,
 	}
 	if sh.bootFile == "" {
-		sh.loading.Boot = sh.sb.newBootFile(sh.id)
+		sh.loading.Boot = sh.at.newBootFile(sh.id)
 	}
-	return sh.write(sh.sb.scripts.Load(sh.loading))
+	return sh.write(sh.at.scripts.Load(sh.loading))
 }
 
 // abandon ends a bash that is not what it should be: it need not heed the end of its input.
@@ -187,7 +195,7 @@ func (sh *shell) drop() {
 		}
 		sh.closeStreams()
 		if sh.slot != "" {
-			sh.sb.removeState(sh.slot)
+			sh.at.removeState(sh.slot)
 		}
 	})
 }
@@ -198,7 +206,7 @@ func (sh *shell) release() {
 	defer sh.mu.Unlock()
 	if !sh.released {
 		sh.released = true
-		sh.sb.watch.remove(sh.mark)
+		sh.at.watch.remove(sh.mark)
 	}
 }
 
@@ -219,7 +227,7 @@ func (sh *shell) noteGroup() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if !sh.released {
-		_ = sh.sb.watch.add(context.Background(), sh.mark, sh.id, sh.pid())
+		_ = sh.at.watch.add(context.Background(), sh.mark, sh.id, sh.pid())
 	}
 }
 

@@ -15,35 +15,37 @@ type stateRef struct {
 }
 
 // slotPath is where the call with this id writes its state.
-func (sb *Sandbox) slotPath(private bool, id string) string {
+func (p *place) slotPath(private bool, id string) string {
 	if private {
-		return path.Join(sb.info.PrivateDir, id)
+		return path.Join(p.info.PrivateDir, id)
 	}
-	return path.Join(sb.info.StateDir, id)
+	return path.Join(p.info.StateDir, id)
 }
 
 // removeState removes state files that nobody needs any more, outside of calls; where the driver cannot, the next bash
 // truncates them.
-func (sb *Sandbox) removeState(paths ...string) {
+func (p *place) removeState(paths ...string) {
 	if len(paths) == 0 {
 		return
 	}
-	if remover, ok := sb.drv.(driver.StateRemover); ok {
+	if remover, ok := p.drv.(driver.StateRemover); ok {
 		if err := remover.RemoveState(context.Background(), paths); err != nil {
-			sb.log.Debug("state files were not removed", "error", err)
+			p.sb.log.Debug("state files were not removed", "error", err)
 		}
 		return
 	}
-	sb.mu.Lock()
-	sb.drop = append(sb.drop, paths...)
-	sb.mu.Unlock()
+	p.mu.Lock()
+	p.drop = append(p.drop, paths...)
+	p.mu.Unlock()
 }
 
+func (sb *Sandbox) removeState(paths ...string) { sb.at().removeState(paths...) }
+
 // dropped returns the state files that the next bash is to truncate.
-func (sb *Sandbox) dropped() []string {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	drop := sb.drop
-	sb.drop = nil
+func (p *place) dropped() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	drop := p.drop
+	p.drop = nil
 	return drop
 }

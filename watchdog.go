@@ -15,10 +15,11 @@ import (
 // process holds. It needs nothing but bash and knows every call before its bash starts. One that died or does not read is
 // replaced. A nil watchdog does nothing.
 type watchdog struct {
-	sb *Sandbox
+	p *place
 
 	mu       sync.Mutex
 	proc     driver.Process
+	since    time.Time
 	calls    map[bashscript.Mark]string // the requests that are in force
 	sessions map[uint32]string
 	closed   bool
@@ -27,8 +28,8 @@ type watchdog struct {
 // watchdogWait bounds a write to the watchdog, which reads at once unless it is dead or stopped.
 const watchdogWait = 2 * time.Second
 
-func newWatchdog(sb *Sandbox) *watchdog {
-	return &watchdog{sb: sb, calls: map[bashscript.Mark]string{}, sessions: map[uint32]string{}}
+func newWatchdog(p *place) *watchdog {
+	return &watchdog{p: p, calls: map[bashscript.Mark]string{}, sessions: map[uint32]string{}}
 }
 
 // add makes it watch a call, starting it where it does not run yet.
@@ -38,6 +39,24 @@ func (w *watchdog) add(ctx context.Context, mark bashscript.Mark, id string, pid
 	}
 	request := bashscript.Watch(mark, id, pid)
 	return w.send(ctx, request, func() { w.calls[mark] = request })
+}
+
+// addBeside is add, begun now and waited for by the function that it returns: starting a watchdog takes as long as starting a
+// bash. It has to be waited for before a bash is told anything; until then it leaves by itself when this process dies.
+func (w *watchdog) addBeside(ctx context.Context, mark bashscript.Mark, id string) (wait func() error) {
+	if w == nil || w.runs() {
+		err := w.add(ctx, mark, id, 0)
+		return func() error { return err }
+	}
+	done := make(chan error, 1)
+	w.p.sb.goroutines.Go(func() { done <- w.add(ctx, mark, id, 0) })
+	return func() error { return <-done }
+}
+
+func (w *watchdog) runs() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.proc != nil
 }
 
 func (w *watchdog) remove(mark bashscript.Mark) {
@@ -73,7 +92,7 @@ func (w *watchdog) send(ctx context.Context, request string, note func()) error 
 		if w.write(request) == nil {
 			return nil
 		}
-		w.sb.log.Warn("the watchdog does not answer; another one is started")
+		w.p.sb.log.Warn("the watchdog does not answer; another one is started")
 		_ = w.proc.Kill(ctx)
 		closeStreams(w.proc)
 		w.proc = nil
@@ -83,12 +102,19 @@ func (w *watchdog) send(ctx context.Context, request string, note func()) error 
 
 // start starts a watchdog and tells it all that is in force. w.mu is held.
 func (w *watchdog) start(ctx context.Context) error {
-	proc, err := w.sb.startEnder(ctx)
+	proc, err := w.p.startEnder(ctx)
 	if err != nil {
 		return err
 	}
-	w.proc = proc
+	w.proc, w.since = proc, time.Now()
+	w.p.sb.goroutines.Go(func() { w.mind(proc) })
 	var all strings.Builder
+	if w.p.info.Lease {
+		all.WriteString(bashscript.Lease(w.p.sb.orphanGrace))
+	}
+	if w.p.info.Tidy {
+		all.WriteString(bashscript.Remove(w.p.info.PrivateDir))
+	}
 	for _, request := range w.sessions {
 		all.WriteString(request)
 	}
@@ -96,6 +122,64 @@ func (w *watchdog) start(ctx context.Context) error {
 		all.WriteString(request)
 	}
 	return w.write(all.String())
+}
+
+// mind renews the lease while there is something to watch, and replaces a watchdog that ended by itself.
+func (w *watchdog) mind(proc driver.Process) {
+	ended := make(chan struct{})
+	go func() { // ends with the process
+		defer close(ended)
+		_, _ = proc.Wait(context.Background())
+	}()
+	var beat <-chan time.Time
+	if w.p.info.Lease {
+		ticker := time.NewTicker(min(time.Minute, w.p.sb.orphanGrace/4))
+		defer ticker.Stop()
+		beat = ticker.C
+	}
+	for {
+		select {
+		case <-beat:
+			if !w.renew(proc) {
+				return
+			}
+		case <-ended:
+			w.replace(proc)
+			return
+		}
+	}
+}
+
+// renew tells whether proc is still the watchdog.
+func (w *watchdog) renew(proc driver.Process) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.proc != proc {
+		return false
+	}
+	if len(w.calls)+len(w.sessions) > 0 {
+		_ = w.write(bashscript.Beat) // an error shows with the next request
+	}
+	return true
+}
+
+// replace starts another watchdog in place of one that ended by itself, unless that is what they do here.
+func (w *watchdog) replace(proc driver.Process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.proc != proc {
+		return
+	}
+	closeStreams(proc)
+	w.proc = nil
+	if len(w.calls)+len(w.sessions) == 0 || time.Since(w.since) < time.Second || !w.p.usable() {
+		return // the next request starts one
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startWait)
+	defer cancel()
+	if err := w.start(ctx); err != nil {
+		w.p.sb.log.Warn("the watchdog ended, and no other one could be started", "error", err)
+	}
 }
 
 func (w *watchdog) write(request string) error {
@@ -120,12 +204,26 @@ func (w *watchdog) close(ctx context.Context) {
 		return
 	}
 	_ = proc.Stdin().Close()
-	if !w.sb.sane.Load() {
+	if !w.p.sb.sane.Load() {
 		// No bash here has ever answered: what was started is none, and will not end by itself.
 		_ = proc.Kill(ctx)
 	}
 	_, _ = proc.Wait(ctx)
 	closeStreams(proc)
+}
+
+// abandon gives up a watchdog whose sandbox is lost.
+func (w *watchdog) abandon(ctx context.Context) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	if w.proc != nil {
+		_ = w.proc.Kill(ctx)
+		closeStreams(w.proc)
+	}
 }
 
 func closeStreams(p driver.Process) {
@@ -135,12 +233,12 @@ func closeStreams(p driver.Process) {
 }
 
 // startEnder starts a bash that ends trees; what it prints on stderr is nothing.
-func (sb *Sandbox) startEnder(ctx context.Context) (driver.Process, error) {
-	proc, err := sb.drv.Bash(ctx, driver.BashSpec{ID: bashscript.NewID(), Args: sb.scripts.EndArgs()})
+func (p *place) startEnder(ctx context.Context) (driver.Process, error) {
+	proc, err := p.drv.Bash(ctx, driver.BashSpec{ID: bashscript.NewID(), Args: p.scripts.EndArgs()})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := proc.Stdin().Write(sb.scripts.End()); err != nil {
+	if _, err := proc.Stdin().Write(p.scripts.End()); err != nil {
 		_ = proc.Kill(ctx)
 		return nil, err
 	}
@@ -149,19 +247,19 @@ func (sb *Sandbox) startEnder(ctx context.Context) (driver.Process, error) {
 
 // end ends, by a second bash in the sandbox, all that request names: TERM, the grace, KILL. It returns what could not be
 // ended; confirmed is false where no answer came before ctx was done.
-func (sb *Sandbox) end(ctx context.Context, request string) (left []Survivor, confirmed bool) {
-	proc, err := sb.startEnder(ctx)
+func (p *place) end(ctx context.Context, request string) (left []Survivor, confirmed bool) {
+	proc, err := p.startEnder(ctx)
 	if err != nil {
-		sb.log.Warn("no bash to end a call's processes", "error", err)
+		p.sb.log.Warn("no bash to end a call's processes", "error", err)
 		return nil, false
 	}
 	defer closeStreams(proc)
 	token := bashscript.NewID()
-	if _, err := io.WriteString(proc.Stdin(), request+bashscript.EndNow(token, sb.grace)); err != nil {
+	if _, err := io.WriteString(proc.Stdin(), request+bashscript.EndNow(token, p.sb.grace)); err != nil {
 		return nil, false
 	}
 	answer := make(chan []bashscript.Left, 1)
-	sb.goroutines.Go(func() {
+	p.sb.goroutines.Go(func() {
 		defer close(answer)
 		if found, ok := readEnd(proc.Stdout(), token); ok {
 			answer <- found
@@ -169,8 +267,8 @@ func (sb *Sandbox) end(ctx context.Context, request string) (left []Survivor, co
 	})
 	select {
 	case found, ok := <-answer:
-		for _, p := range found {
-			left = append(left, Survivor{PID: p.PID, Command: p.Name})
+		for _, f := range found {
+			left = append(left, Survivor{PID: f.PID, Command: f.Name})
 		}
 		return left, ok
 	case <-ctx.Done():

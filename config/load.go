@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/dotenv"
 )
 
 // Options says where settings come from. The zero value but for Backends is what a program on a user's machine wants.
@@ -142,7 +143,7 @@ func (l *loaded) readDotenv() error {
 		return err
 	}
 	l.notePermissions(shown, info)
-	vars, bad := parseDotenv(string(data))
+	vars, bad := dotenv.Parse(string(data))
 	for _, line := range bad {
 		l.warn("%s:%d: the line is no assignment and is ignored", shown, line)
 	}
@@ -151,23 +152,23 @@ func (l *loaded) readDotenv() error {
 }
 
 // takeDotenv takes the last assignment of each variable; an empty one sets nothing.
-func (l *loaded) takeDotenv(shown string, vars []dotenvVar) {
-	last := map[string]dotenvVar{}
+func (l *loaded) takeDotenv(shown string, vars []dotenv.Var) {
+	last := map[string]dotenv.Var{}
 	for _, v := range vars {
-		last[v.name] = v
+		last[v.Name] = v
 	}
 	for i := range l.rows {
 		row := &l.rows[i]
 		for _, name := range envNames(row) {
-			if v := last[name]; v.value != "" {
+			if v := last[name]; v.Value != "" {
 				l.sources[row.Key] = append(l.sources[row.Key], source{
-					layer: fromDotenv, name: name, file: shown, line: v.line, text: v.value,
+					layer: fromDotenv, name: name, file: shown, line: v.Line, text: v.Value,
 				})
 			}
 		}
 	}
 	for _, name := range sortedKeys(last) {
-		l.noteTypo(name, fmt.Sprintf("%s in %s:%d", name, shown, last[name].line))
+		l.noteTypo(name, fmt.Sprintf("%s in %s:%d", name, shown, last[name].Line))
 	}
 }
 

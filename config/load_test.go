@@ -286,9 +286,10 @@ func TestASettingThatIsNotBuiltAndConcernsPlaceRefusesToOpen(t *testing.T) {
 		w             world
 		want          string // "" is no error
 	}{
-		{"a limit of docker on docker", "docker", world{yaml: "terminal: {container_memory: 100}"}, "terminal.container_memory"},
-		{"the same on local", "local", world{yaml: "terminal: {container_memory: 100}"}, ""},
-		{"the same as the default", "docker", world{yaml: "terminal: {container_memory: 5120}"}, ""},
+		{"a network of docker on docker", "docker", world{yaml: "terminal: {container_network: x}"}, "terminal.container_network"},
+		{"the same on local", "local", world{yaml: "terminal: {container_network: x}"}, ""},
+		{"the same as the default", "docker", world{yaml: "terminal: {container_network: ''}"}, ""},
+		{"a limit of docker on docker", "docker", world{yaml: "terminal: {container_memory: 100}"}, ""},
 		{"a limit of local", "local", world{env: []string{"TERMINAL_LOCAL_MEMORY_MAX_MB=100"}}, "terminal.local_memory_max_mb"},
 		{"egress anywhere", "local", world{yaml: "egress: {enabled: true}"}, "egress.enabled"},
 		{"egress by Hermes' name", "ssh", world{yaml: "proxy: {enabled: true}"}, "egress.enabled"},

@@ -112,7 +112,7 @@ var processRows = []driver.Setting{
 	{
 		Key: "orphan_grace", Env: "TERMINAL_ORPHAN_GRACE", Type: driver.Seconds, Default: "10m",
 		Doc:    "After how long without a sign of life a call's owner on another machine is dead.",
-		Status: driver.Later, Check: positive,
+		Status: driver.Implemented, Check: positive,
 	},
 	{
 		Key: "audit", Env: "TERMINAL_AUDIT", Type: driver.Bool, Default: "true",
@@ -197,7 +197,7 @@ var syncRows = []driver.Setting{
 	{
 		Key: "credential_files", Type: driver.List, Backends: append([]string{"docker", "singularity"}, synced...),
 		Doc:    "Files below HERMES_HOME, by relative path, that sandboxes get as credentials.",
-		Status: driver.Later,
+		Status: driver.Implemented,
 	},
 	{
 		Key: "sync_back", Env: "TERMINAL_SYNC_BACK", Type: driver.String, Default: "cache",

@@ -167,6 +167,10 @@ type Info struct {
 	StateDir   string
 	PrivateDir string
 
+	// Tidy says that PrivateDir is removed by the watchdog, in the sandbox, when this process closes it or dies; Close need not.
+	// It needs Watchdog.
+	Tidy bool
+
 	// Linger says that the engine closes an exec's streams with its first process, so that a bash with background
 	// children of its own has to stay.
 	Linger bool
@@ -183,6 +187,10 @@ type Info struct {
 	// Watchdog says that the stdin of a bash here is closed when this process dies, so that a bash of ours can wait for
 	// that and end what the process left.
 	Watchdog bool
+
+	// Lease says that the far end may never learn that this process or the connection is gone, so that a watchdog there has to
+	// be told every minute that a call's owner lives; calls end when it is not for terminal.orphan_grace.
+	Lease bool
 
 	// PathFirst holds PATH entries of the caller (":"-separated) that stay in front of what login files set; "" for
 	// none. KeepEnv are names of variables that always have the value with which the bash was started and never go

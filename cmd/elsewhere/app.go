@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/resultjson"
 )
 
@@ -30,13 +31,16 @@ type app struct {
 	logLevel string
 	level    *slog.LevelVar
 	log      *slog.Logger
+	status   *statusLine
+	backends []driver.Backend
 }
 
-// run runs one command line and returns the exit code.
-func run(args []string) int {
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, level: new(slog.LevelVar)}
+// run runs one command line with these backends and returns the exit code.
+func run(args []string, backends []driver.Backend) int {
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, level: new(slog.LevelVar), backends: backends}
+	a.status = newStatusLine(a.err)
 	a.level.Set(slog.LevelWarn)
-	a.log = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: a.level}))
+	a.log = slog.New(slog.NewTextHandler(a.status, &slog.HandlerOptions{Level: a.level}))
 	root := a.root()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(context.Background())
@@ -82,7 +86,7 @@ sandbox. The contract (what carries over from call to call, how a call ends, wha
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &badFlag{cmd, err} })
 	root.PersistentFlags().StringVar(&a.logLevel, "log-level", "", "log this `LEVEL` and worse on standard error: debug, info, warn, error or off (default: terminal.log_level)")
 	complete(root, "log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error", "off"}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.cmdRun(), a.cmdSession(), a.cmdConfig(), a.cmdBackends(), a.cmdDoctor(), a.cmdVersion(), cmdMan(root))
+	root.AddCommand(a.cmdRun(), a.cmdSession(), a.cmdSandbox(), a.cmdConfig(), a.cmdBackends(), a.cmdDoctor(), a.cmdVersion(), cmdMan(root))
 	root.SetHelpCommand(cmdHelp(root))
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {

@@ -44,7 +44,8 @@ func (a *app) cmdBackends() *cobra.Command {
 		Short: "List the backends, which of them work here, and what each can do",
 		Long: `List the backends and the entries of terminal.backends. Each is asked whether it could be used here; nothing is started.
 
-An ability that is not listed is done through a bash where that is possible. "elsewhere doctor" tests for real.`,
+An ability that is not listed is done through a bash where that is possible; "keep" is of backends whose sandboxes can outlive
+a process ("elsewhere sandbox ls"). "elsewhere doctor" tests for real.`,
 		Example: `  elsewhere backends
   elsewhere backends --json`,
 		Args:              cobra.NoArgs,
@@ -98,6 +99,9 @@ func (a *app) askBackends(ctx context.Context, cfg *config.Config) []backendRow 
 		row.Backend, row.Summary = b.Name, b.Summary
 		if b.Open != nil {
 			row.Abilities = elsewhere.Abilities(b.Type)
+			if b.Keeper != nil {
+				row.Abilities = append(row.Abilities, "keep")
+			}
 			row.State = available
 			if err := a.ask(ctx, cfg, name); err != nil {
 				row.State, row.Why = unavailable, why(err)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/elsewhere-sh/elsewhere/backend/all"
 	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/internal/resultjson"
 )
@@ -71,8 +70,8 @@ func (a *app) cmdConfigShow() *cobra.Command {
 			return a.noted(tab.print(), cfg.Warnings())
 		},
 	}
-	t.addBackend(cmd)
-	t.addSet(cmd)
+	t.addBackend(a, cmd)
+	t.addSet(a, cmd)
 	cmd.Flags().BoolVar(&every, "all", false, "also the settings that this backend does not read")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -89,7 +88,7 @@ func (a *app) cmdConfigExplain() *cobra.Command {
   elsewhere config explain TERMINAL_CWD
   elsewhere config explain`,
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completeKeys,
+		ValidArgsFunction: a.completeKeys,
 		RunE: func(_ *cobra.Command, args []string) error {
 			cfg, err := a.load(&t)
 			if err != nil {
@@ -119,8 +118,8 @@ func (a *app) cmdConfigExplain() *cobra.Command {
 			return a.noted(err, cfg.Warnings())
 		},
 	}
-	t.addBackend(cmd)
-	t.addSet(cmd)
+	t.addBackend(a, cmd)
+	t.addSet(a, cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -161,9 +160,9 @@ is not written. KEY may be backends.NAME.KEY for a backend with a name of its ow
 			}
 			return ownError("config set", "write: elsewhere config set KEY VALUE", "a key and a value are needed, and there are %d arguments", len(args))
 		},
-		ValidArgsFunction: completeKeys,
+		ValidArgsFunction: a.completeKeys,
 		RunE: func(_ *cobra.Command, args []string) error {
-			o := config.Options{Backends: all.Backends()}
+			o := config.Options{Backends: a.backends}
 			warnings, err := config.Set(o, args[0], args[1])
 			if err != nil {
 				return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -35,6 +36,7 @@ const (
 	good    verdict = "ok"
 	warning verdict = "warning"
 	broken  verdict = "broken"
+	absent  verdict = "unavailable" // of a backend that nobody asked for: nothing is wrong with that
 )
 
 // check is one thing that doctor looked at.
@@ -63,6 +65,7 @@ type backendReport struct {
 	Bash       string           `json:"bash"`
 	Checks     []check          `json:"checks"`
 	Features   []driver.Feature `json:"features"`
+	Sandboxes  []inspected      `json:"sandboxes"` // the kept ones that run
 }
 
 func (a *app) cmdDoctor() *cobra.Command {
@@ -73,6 +76,9 @@ func (a *app) cmdDoctor() *cobra.Command {
 		Short: "Test the backends for real and say what is in force",
 		Long: `Look at the settings and HERMES_HOME, and run a command on each backend that is built (or on that of -b) that shows where
 it really ran; print which isolation and limits are active, degraded or unsupported there.
+
+The kept sandboxes that run are listed with what is in force in each. A backend that is not configured and whose engine is
+not here is "unavailable", which is no fault.
 
 Exit code: 1 where something is broken: settings that cannot be read, or a backend that is configured, or named by -b,
 and cannot run a command. Warnings do not count.`,
@@ -99,8 +105,8 @@ and cannot run a command. Warnings do not count.`,
 			return nil
 		},
 	}
-	t.addBackend(cmd)
-	t.addSet(cmd)
+	t.addBackend(a, cmd)
+	t.addSet(a, cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -211,20 +217,78 @@ func writable(dir string) error {
 
 // examineBackend opens a backend and runs the probe there.
 func (r *report) examineBackend(ctx context.Context, a *app, cfg *config.Config, t target, configured bool) {
-	b := backendReport{Backend: cfg.Name(), Configured: configured, Checks: []check{}, Features: []driver.Feature{}}
+	b := backendReport{Backend: cfg.Name(), Configured: configured, Checks: []check{}, Features: []driver.Feature{}, Sandboxes: []inspected{}}
+	asked := "run"
 	if d, err := cfg.Backend(""); err == nil {
 		b.Summary = d.Summary
+		if d.Keeper != nil {
+			asked = "engine"
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeWait)
 	defer cancel()
-	if err := b.run(ctx, a, cfg, t, r); err != nil {
-		c := failed("run", err)
+	if err := a.askWithin(ctx, cfg); err != nil {
+		c := failed(asked, err)
 		if !configured {
-			c.State = warning
+			c.State = absent
 		}
 		r.add(&b.Checks, c)
+	} else {
+		if err := b.run(ctx, a, cfg, t, r); err != nil {
+			c := failed("run", err)
+			if !configured {
+				c.State = warning
+			}
+			r.add(&b.Checks, c)
+		}
+		b.look(ctx, a, cfg, r)
 	}
 	r.Backends = append(r.Backends, b)
+}
+
+// askWithin tells whether a backend could be used, in a time that an engine that hangs cannot make longer.
+func (a *app) askWithin(ctx context.Context, cfg *config.Config) error {
+	_, err := within(ctx, askWait, func(ctx context.Context) (struct{}, error) { return struct{}{}, a.ask(ctx, cfg, cfg.Name()) })
+	if errors.Is(err, errNoAnswer) {
+		return silent("ask the engine", cfg.Name(), err)
+	}
+	return err
+}
+
+// look adds the kept sandboxes that run, as the engine has them.
+func (b *backendReport) look(ctx context.Context, a *app, cfg *config.Config, r *report) {
+	const name = "sandboxes"
+	if d, err := cfg.Backend(""); err != nil || d.Keeper == nil || cfg.Home() == "" {
+		return
+	}
+	answer := a.list(ctx, cfg, cfg.Name(), reachWait)
+	if answer.all != nil {
+		defer a.closing("backend", func(context.Context) error { return answer.all.Close() })
+	}
+	if answer.err != nil {
+		c := failed(name, answer.err)
+		c.State = warning
+		r.add(&b.Checks, c)
+		return
+	}
+	sessions, _ := elsewhere.Sessions(cfg.Home())
+	ctx, cancel := context.WithTimeout(ctx, reachWait) // of all together
+	defer cancel()
+	for _, info := range answer.infos {
+		if info.State != driver.StateRunning && info.State != driver.StatePaused {
+			continue
+		}
+		box := keptBox{SandboxInfo: info, all: answer.all}
+		d, err := within(ctx, reachWait, func(ctx context.Context) (driver.SandboxDetail, error) { return answer.all.Inspect(ctx, info.Task) })
+		if err != nil {
+			c := failed(name, fmt.Errorf("%s: %w", box.address(), err))
+			c.State = warning
+			r.add(&b.Checks, c)
+			continue
+		}
+		b.Sandboxes = append(b.Sandboxes, newInspected(box, d, box.sessions(sessions)))
+	}
+	r.add(&b.Checks, check{State: good, Name: name, Detail: fmt.Sprintf("%d kept, of which %d run", len(answer.infos), len(b.Sandboxes))})
 }
 
 func (b *backendReport) run(ctx context.Context, a *app, cfg *config.Config, t target, r *report) error {
@@ -308,6 +372,13 @@ func (a *app) printReport(r *report, asJSON bool) error {
 		print(b.Checks)
 		for _, f := range b.Features {
 			out.row(string(f.State), f.Name, f.Detail)
+		}
+		for _, s := range b.Sandboxes {
+			out.line("")
+			out.line(fmt.Sprintf("sandbox %s: %s, %s on host %s as user %s", s.Address, s.State, oneLine(s.SandboxID), oneLine(s.Host), oneLine(s.User)))
+			for _, f := range s.Features {
+				out.row(string(f.State), f.Name, f.Detail)
+			}
 		}
 	}
 	return a.written(out.print())

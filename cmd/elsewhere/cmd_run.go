@@ -55,7 +55,7 @@ signal n ended it; 125 for elsewhere's own failures.`,
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false)
-	o.addTo(cmd)
+	o.addTo(a, cmd)
 	f.StringVarP(&o.session, "session", "s", "", "keep shell state under this `NAME` (default: a throw-away session)")
 	f.StringVarP(&o.dir, "cwd", "C", "", "run in this `DIR`, for this call alone (default: the session's own)")
 	f.StringVarP(&o.dir, "workdir", "w", "", "the same as --cwd (`DIR`)")

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/elsewhere-sh/elsewhere"
-	"github.com/elsewhere-sh/elsewhere/backend/all"
 	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/internal/resultjson"
 )
@@ -134,7 +133,7 @@ func (a *app) cmdSessionLs() *cobra.Command {
 			return a.noted(tab.print(), corrupt)
 		},
 	}
-	t.addBackend(cmd)
+	t.addBackend(a, cmd)
 	cmd.Flags().StringVar(&t.task, "task", "", "only those of the sandbox `NAME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -163,7 +162,7 @@ func (a *app) cmdSessionRm() *cobra.Command {
 			return a.removeSessions(cmd, &t, names, asJSON)
 		},
 	}
-	t.addBackend(cmd)
+	t.addBackend(a, cmd)
 	cmd.Flags().StringVar(&t.task, "task", "", "the sandbox's `NAME`")
 	cmd.Flags().BoolVar(&every, "all", false, "remove all")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -243,7 +242,7 @@ func (a *app) removeSession(ctx context.Context, home string, s elsewhere.Sessio
 }
 
 func (a *app) sandboxOf(ctx context.Context, s elsewhere.SessionInfo) (*elsewhere.Sandbox, error) {
-	cfg, err := config.Load(config.Options{Backends: all.Backends(), Flags: map[string]string{"backend": s.Backend}})
+	cfg, err := config.Load(config.Options{Backends: a.backends, Flags: map[string]string{"backend": s.Backend}})
 	if err != nil {
 		return nil, err
 	}

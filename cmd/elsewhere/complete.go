@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/elsewhere-sh/elsewhere/backend/all"
 	"github.com/elsewhere-sh/elsewhere/config"
 )
 
@@ -32,31 +31,31 @@ func completeVariables(*cobra.Command, []string, string) ([]string, cobra.ShellC
 }
 
 // completeBackends offers the backends and the entries of terminal.backends.
-func completeBackends(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	if cfg, err := config.Load(config.Options{Backends: all.Backends()}); err == nil {
+func (a *app) completeBackends(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	if cfg, err := config.Load(config.Options{Backends: a.backends}); err == nil {
 		return cfg.Names(), nothingElse
 	}
 	var names []string
-	for _, b := range all.Backends() {
+	for _, b := range a.backends {
 		names = append(names, b.Name)
 	}
 	return names, nothingElse
 }
 
 // completeKeys offers the settings, by key.
-func completeKeys(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (a *app) completeKeys(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, nothingElse
 	}
-	return keys(func(key, doc string) string { return key + "\t" + doc }), nothingElse
+	return a.keys(func(key, doc string) string { return key + "\t" + doc }), nothingElse
 }
 
-func completeSettings(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return keys(func(key, _ string) string { return key + "=" }), nothingElse | cobra.ShellCompDirectiveNoSpace
+func (a *app) completeSettings(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return a.keys(func(key, _ string) string { return key + "=" }), nothingElse | cobra.ShellCompDirectiveNoSpace
 }
 
-func keys(form func(key, doc string) string) []string {
-	rows, err := config.Table(all.Backends())
+func (a *app) keys(form func(key, doc string) string) []string {
+	rows, err := config.Table(a.backends)
 	if err != nil {
 		return nil
 	}

@@ -4,8 +4,12 @@
 // exit codes, which docs/cli.md lists.
 package main
 
-import "os"
+import (
+	"os"
+
+	"github.com/elsewhere-sh/elsewhere/backend/all"
+)
 
 func main() {
-	os.Exit(run(os.Args[1:]))
+	os.Exit(run(os.Args[1:], all.Backends()))
 }

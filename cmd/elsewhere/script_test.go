@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"elsewhere": main})
+	testscript.Main(m, map[string]func(){"elsewhere": func() { os.Exit(run(os.Args[1:], testBackends())) }})
 }
 
 // TestScripts runs the command line as a user does. Each script has a home of its own ($HOME), and HERMES_HOME is
@@ -21,9 +21,12 @@ func TestMain(m *testing.M) {
 //
 //	status N CMD ARGS...   CMD has to end with exit code N
 //	nul FILE               write a FILE with a NUL byte in it
+//	kept BACKEND TASK [stopped|paused|dead] [used] [fleeting]
+//	                       an engine of $ENGINE has this sandbox; TASK is as within a Go string; fleeting is one made
+//	                       not to persist
 //	oneline                the last command said nothing but one failure on standard error, with its next step
 //
-// $ELSEWHERE is the program. [root] tells who runs the tests, [mounts] whether they may mount a file system.
+// $ELSEWHERE is the program. With $ENGINE its backends are local and those of fake_test.go. [root] tells who runs the tests, [mounts] whether they may mount a file system.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -63,6 +66,23 @@ func TestScripts(t *testing.T) {
 				if strconv.Itoa(got) != args[0] {
 					ts.Fatalf("exit code %d, want %s", got, args[0])
 				}
+			},
+			"kept": func(ts *testscript.TestScript, _ bool, args []string) {
+				task, err := strconv.Unquote(`"` + args[1] + `"`)
+				ts.Check(err)
+				e := engine{ts.Getenv("ENGINE"), args[0]}
+				r := e.newRecord(task)
+				for _, arg := range args[2:] {
+					switch arg {
+					case "used":
+						r.Detail.InUse = true
+					case "fleeting":
+						r.Detail.Persistent = false
+					default:
+						r.Detail.State = arg
+					}
+				}
+				ts.Check(e.write(r))
 			},
 			"nul": func(ts *testscript.TestScript, neg bool, args []string) {
 				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte("echo a\x00b\n"), 0o600))

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/elsewhere-sh/elsewhere"
-	"github.com/elsewhere-sh/elsewhere/backend/all"
 	"github.com/elsewhere-sh/elsewhere/config"
 )
 
@@ -19,23 +18,29 @@ type target struct {
 	set           []string
 }
 
-func (t *target) addTo(cmd *cobra.Command) {
+func (t *target) addTo(a *app, cmd *cobra.Command) {
 	t.flags = cmd
-	t.addBackend(cmd)
+	t.addBackend(a, cmd)
 	cmd.Flags().StringVar(&t.task, "task", elsewhere.DefaultTask, "the sandbox's `NAME`")
-	t.addSet(cmd)
+	t.addSet(a, cmd)
 }
 
-func (t *target) addBackend(cmd *cobra.Command) {
+func (t *target) addBackend(a *app, cmd *cobra.Command) {
 	t.flags = cmd
 	cmd.Flags().StringVarP(&t.backend, "backend", "b", "", "a backend, or the `NAME` of an entry of terminal.backends (default: terminal.backend)")
-	complete(cmd, "backend", completeBackends)
+	complete(cmd, "backend", a.completeBackends)
 }
 
-func (t *target) addSet(cmd *cobra.Command) {
+// addNarrow adds a -b without which all backends are meant.
+func (t *target) addNarrow(a *app, cmd *cobra.Command) {
+	t.addBackend(a, cmd)
+	cmd.Flags().Lookup("backend").Usage = "only this backend, or the entry `NAME` of terminal.backends (default: all that keep sandboxes)"
+}
+
+func (t *target) addSet(a *app, cmd *cobra.Command) {
 	t.flags = cmd
 	cmd.Flags().StringArrayVar(&t.set, "set", nil, "use another value for a setting, for this call alone: `KEY=VALUE`")
-	complete(cmd, "set", completeSettings)
+	complete(cmd, "set", a.completeSettings)
 }
 
 // given tells whether a flag was on the command line.
@@ -68,7 +73,7 @@ func (a *app) load(t *target) (*config.Config, error) {
 	if t.backend != "" {
 		flags["backend"] = t.backend
 	}
-	cfg, err := config.Load(config.Options{Backends: all.Backends(), Flags: flags})
+	cfg, err := config.Load(config.Options{Backends: a.backends, Flags: flags})
 	if wrong, ok := errors.AsType[*config.Error](err); ok && t.backend != "" && wrong.Origin == "--set backend" {
 		wrong.Origin, wrong.Hint = "-b", "`elsewhere backends` lists them"
 	}
@@ -81,10 +86,13 @@ func (a *app) load(t *target) (*config.Config, error) {
 	return cfg, nil
 }
 
-// open opens the sandbox. A command line starts no bash ahead: it would not live to use it.
+// open opens the sandbox; on a terminal it says meanwhile what takes long. A command line starts no bash ahead: it would not
+// live to use it.
 func (a *app) open(ctx context.Context, cfg *config.Config, t target, throwAway bool) (*elsewhere.Sandbox, error) {
 	none := 0
+	progress, done := a.status.begin()
+	defer done()
 	return elsewhere.OpenSandbox(ctx, cfg, &elsewhere.SandboxOptions{
-		Task: t.task, ThrowAway: throwAway, SpawnAhead: &none, Logger: a.log,
+		Task: t.task, ThrowAway: throwAway, SpawnAhead: &none, Logger: a.log, Progress: progress,
 	})
 }

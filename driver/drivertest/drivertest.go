@@ -19,6 +19,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"sort"
@@ -166,6 +167,10 @@ func groups() []group {
 func Run(t *testing.T, h *Harness) {
 	if err := checkHarness(h); err != nil {
 		t.Fatal(err)
+	}
+	if signal.Ignored(os.Interrupt) {
+		// A shell script that runs the tests in the background has it so, and every bash would inherit that.
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	if os.Getenv(childVar) != "" {
 		runChild(t, h)

@@ -29,6 +29,21 @@ func WatchSession(mark uint32, id string) string {
 // UnwatchSession undoes WatchSession.
 func UnwatchSession(mark uint32) string { return "s " + strconv.FormatUint(uint64(mark), 10) + "\n" }
 
+// Lease makes it take silence for so long (at least a second) for the end of its input, and Beat is a line that says nothing
+// else. They are for a far end which may never learn that this one is gone.
+func Lease(silence time.Duration) string {
+	return "L " + strconv.FormatInt(int64(max(silence, time.Second)/time.Second), 10) + "\n"
+}
+
+// Beat is described at Lease.
+const Beat = "B\n"
+
+// Remove makes it remove a directory (absolute, without a newline or a tab) at the end of its input, or empty the files in it
+// where there is no rm.
+func Remove(dir string) string {
+	return "R " + strings.NewReplacer("%", "%25", " ", "%20").Replace(dir) + "\n"
+}
+
 // EndNow makes it end all that it watches (TERM, grace, KILL), answer and leave. The answer is read with ParseEnd.
 func EndNow(token string, grace time.Duration) string {
 	return "K " + token + " " + strconv.FormatInt(grace.Milliseconds(), 10) + "\n"

@@ -3,13 +3,16 @@
 #   - MARK          it ended
 #   S MARK ID       watch a session: it ends with the watcher
 #   s MARK          no longer
+#   L SECONDS       from now on no line for so long means what the end of file means
+#   B               a line like any other
+#   R PATH          a directory to remove at the end of file (%20 is a blank, %25 a percent sign)
 #   K TOKEN GRACE   end all that is watched now, in at most GRACE milliseconds and one second, answer, and leave
 # End of file ends all that is watched, unasked: that is how a process that was killed cleans up behind itself.
 LC_ALL=C
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 401 )) || IFS= read -r -d '' ew_rest # the NUL behind this text
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404 )) || ew_new=1
 { exec 9<> <(:); } 2>/dev/null # now: when it is needed there may be no process left to fork
-ew_call=() ew_session=() ew_grace=2000 ew_patience=900 ew_seen=() ew_other=()
+ew_call=() ew_session=() ew_lease= ew_remove= ew_grace=2000 ew_patience=900 ew_seen=() ew_other=()
 
 # The time in milliseconds.
 ew_now() {
@@ -136,8 +139,10 @@ ew_end() {
 	done
 }
 
-while read -r ew_verb ew_mark ew_id ew_pid; do
+while read -r $ew_lease ew_verb ew_mark ew_id ew_pid; do
 	case $ew_verb in
+	L) ew_lease="-t $ew_mark" ;;
+	R) ew_remove=${ew_mark//%20/ } ew_remove=${ew_remove//%25/%} ;;
 	+) ew_call[ew_mark]="$ew_id $ew_pid" ;;
 	-) unset "ew_call[$ew_mark]" ;;
 	S) ew_session[ew_mark]=$ew_id ;;
@@ -154,4 +159,7 @@ while read -r ew_verb ew_mark ew_id ew_pid; do
 	esac
 done
 (( ${#ew_call[@]} + ${#ew_session[@]} == 0 )) || { ew_patience=20000; ew_end; } # nobody waits, and nobody comes after
+if [[ $ew_remove == /* ]]; then
+	rm -rf -- "$ew_remove" || for ew_x in "$ew_remove"/*; do : >"$ew_x"; done
+fi 2>/dev/null
 exit 0

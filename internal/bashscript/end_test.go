@@ -1,9 +1,11 @@
 package bashscript
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -133,5 +135,69 @@ func BenchmarkEndNothing(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.ReportMetric(float64(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())/1e6, "cpu-ms")
+	}
+}
+
+func TestSilenceIsTheEndOfALease(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("processes carry no mark that can be read here")
+	}
+	mark := NewMark(NewSessionMark())
+	p := sleeper(t, mark, "A=1", "echo up; exec sleep 1000")
+	s := NewScripts(nil)
+	cmd := exec.Command("bash", s.EndArgs()...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	if _, err := in.Write([]byte(string(s.End()) + Lease(2*time.Second) + Watch(mark, "none", 0))); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 { // twice as long as the lease
+		if ended(p) {
+			t.Fatal("it was ended while the lease was renewed")
+		}
+		time.Sleep(200 * time.Millisecond) // the beat's own time
+		if _, err := in.Write([]byte(Beat)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-p.gone:
+	case <-time.After(20 * time.Second):
+		t.Error("it lives though nobody renewed the lease")
+	}
+}
+
+func TestADirectoryIsRemovedAtTheEndOfInputAndNotBefore(t *testing.T) {
+	for _, path := range []string{os.Getenv("PATH"), "/nowhere"} {
+		t.Run("PATH="+path[:min(len(path), 8)], func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "a %20b  c")
+			file := filepath.Join(dir, "state")
+			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(file, []byte("secret"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			s := NewScripts(nil)
+			bash, err := exec.LookPath("bash")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(bash, s.EndArgs()...)
+			cmd.Env = []string{"PATH=" + path}
+			cmd.Stdin = strings.NewReader(string(s.End()) + Remove(dir))
+			if err := cmd.Run(); err != nil {
+				t.Fatal(err)
+			}
+			if raw, _ := os.ReadFile(file); len(raw) > 0 {
+				t.Errorf("%s holds %q", file, raw)
+			}
+			if _, err := os.Stat(dir); path != "/nowhere" && !os.IsNotExist(err) {
+				t.Errorf("%s: %v", dir, err)
+			}
+		})
 	}
 }

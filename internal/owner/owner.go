@@ -16,6 +16,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -372,6 +373,13 @@ func places(home string) []string {
 		dirs = append(dirs, filepath.Join(home, "elsewhere", "owners"))
 	}
 	return append(dirs, filepath.Join(os.TempDir(), "elsewhere-owners-"+userID()))
+}
+
+// Tag names, in 12 hexadecimal digits, this machine and the place of home's leases on it: whoever has another tag can tell
+// nothing of whether an owner of this one lives.
+func Tag(home string) string {
+	sum := sha256.Sum256([]byte(machine() + "\x00" + places(home)[0]))
+	return hex.EncodeToString(sum[:6])
 }
 
 // machine names this machine, so that a home on a file server does not make two machines judge each other.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os/exec"
 	"time"
 
@@ -28,9 +29,9 @@ type variant struct {
 // measureCalls takes turns between all variants after each call, burst and block, so that what the machine does besides
 // hits all of them.
 func measureCalls(ctx context.Context, b *bench) error {
-	variants := []*variant{
-		{name: "bash -c true", call: b.spawn("-c", "true")},
-		{name: "bash -lc true", call: b.spawn("-lc", "true")},
+	variants := []*variant{{name: b.rig.bare}}
+	if b.backend == "local" {
+		variants = append(variants, &variant{name: "bash -lc true", call: b.spawn("-lc", "true")})
 	}
 	var closers []func(context.Context) error
 	defer func() {
@@ -45,13 +46,16 @@ func measureCalls(ctx context.Context, b *bench) error {
 				return err
 			}
 			closers = append(closers, sb.Close)
+			if variants[0].call == nil {
+				variants[0].call = func(ctx context.Context) error { return b.rig.run(ctx, sb, io.Discard, "true") }
+			}
 			s, err := sb.Session(ctx, "")
 			if err != nil {
 				return err
 			}
 			v := &variant{name: fmt.Sprintf("run %-4s ahead %d", command, ahead), call: runner(s, command)}
 			if ahead > 0 {
-				v.aims = [3]float64{0.35, 0.6, 1.5}
+				v.aims = [3]float64{b.rig.spaced, b.rig.bursts, b.rig.block}
 			}
 			variants = append(variants, v)
 		}

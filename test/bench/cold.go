@@ -12,6 +12,9 @@ import (
 
 // measureCold starts whole processes in turns: the command line's way to run one command, and a login bash.
 func measureCold(ctx context.Context, b *bench) error {
+	if b.rig.fresh != nil {
+		return nil // see measureOpen
+	}
 	program, name, err := b.program(ctx)
 	if err != nil {
 		return err

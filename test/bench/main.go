@@ -15,16 +15,20 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/elsewhere-sh/elsewhere"
 	"github.com/elsewhere-sh/elsewhere/backend/all"
 	"github.com/elsewhere-sh/elsewhere/config"
+	"github.com/elsewhere-sh/elsewhere/driver"
 )
 
 // parts are what can be measured, by name, in the order in which they run.
@@ -35,15 +39,14 @@ var parts = []struct {
 	{"calls", measureCalls},
 	{"output", measureOutput},
 	{"cold", measureCold},
+	{"open", measureOpen},
 	{"sessions", measureSessions},
 }
-
-// measurable are the backends that this command has a floor for.
-var measurable = []string{"local"}
 
 // bench is one run for one backend.
 type bench struct {
 	backend string
+	rig     rig
 	n       counts
 	dir     string // temporary; everything is in it
 	home    string // HERMES_HOME in it
@@ -70,7 +73,7 @@ func run() int {
 	quick := flag.Bool("quick", false, "a fifth of the iterations: for a look, not for a figure")
 	asJSON := flag.Bool("json", false, "print one JSON object")
 	times := flag.Float64("n", 1, "multiply the iterations by this")
-	only := flag.String("only", "", "measure only these of calls,output,cold,sessions")
+	only := flag.String("only", "", "measure only these of calls,output,cold,open,sessions")
 	realHome := flag.Bool("real-home", false, "use your own HOME, and so your profile, in every part")
 	child := flag.String("child", "", "") // for this command itself
 	flag.Parse()
@@ -91,7 +94,7 @@ func run() int {
 		}) bool {
 			return p.name == name
 		}) {
-			err = fmt.Errorf("-only %s: there are calls, output, cold and sessions", name)
+			err = fmt.Errorf("-only %s: there are calls, output, cold, open and sessions", name)
 		}
 	}
 	if err != nil {
@@ -124,14 +127,40 @@ func run() int {
 func chosen(text string) ([]string, error) {
 	names := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 	if len(names) == 0 {
-		return measurable, nil
+		return available(), nil
 	}
+	measurable := slices.Sorted(maps.Keys(rigs()))
 	for _, name := range names {
 		if !slices.Contains(measurable, name) {
 			return nil, fmt.Errorf("BENCH=%s: there are figures for %s only", name, strings.Join(measurable, ", "))
 		}
 	}
 	return names, nil
+}
+
+// available are the backends that can be measured and whose engine is here; local is always.
+func available() []string {
+	names := []string{"local"}
+	for _, back := range all.Backends() {
+		r, ok := rigs()[back.Name]
+		if !ok || back.Name == "local" || back.Available == nil {
+			continue
+		}
+		environ := append(os.Environ(), r.settings...)
+		cfg, err := config.Load(config.Options{Backends: all.Backends(), Environ: environ, Flags: map[string]string{"backend": back.Name}})
+		if err != nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		err = back.Available(ctx, driver.OpenRequest{Config: cfg, Environ: environ, Logger: slog.New(slog.DiscardHandler)})
+		cancel()
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s is left out: %v\n", back.Name, err)
+			continue
+		}
+		names = append(names, back.Name)
+	}
+	return names
 }
 
 // one measures one backend. Each part is printed when it is done.
@@ -141,7 +170,7 @@ func one(ctx context.Context, backend string, n counts, wanted []string, realHom
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // the system clears it some day
-	b := &bench{backend: backend, n: n, dir: dir, home: filepath.Join(dir, "hermes"), report: r}
+	b := &bench{backend: backend, rig: rigs()[backend], n: n, dir: dir, home: filepath.Join(dir, "hermes"), report: r}
 	user := filepath.Join(dir, "user")
 	for _, d := range []string{b.home, user} {
 		if err := os.Mkdir(d, 0o700); err != nil {
@@ -151,7 +180,7 @@ func one(ctx context.Context, backend string, n counts, wanted []string, realHom
 	if realHome {
 		user = os.Getenv("HOME")
 	}
-	b.environ = environment(user, b.home)
+	b.environ = append(environment(user, b.home), b.rig.settings...)
 	out := io.Writer(os.Stdout)
 	if asJSON {
 		out = io.Discard

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"os/exec"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,7 +23,7 @@ type many struct {
 
 // measureSessions opens 1, 10 and 100 sessions in one sandbox, each time in a new process.
 func measureSessions(ctx context.Context, b *bench) error {
-	for _, n := range []int{1, 10, 100} {
+	for _, n := range b.rig.sessions {
 		var m many
 		if err := b.child(ctx, &m, "sessions", b.backend, strconv.Itoa(n), strconv.Itoa(b.n.sessions)); err != nil {
 			return err
@@ -37,10 +37,12 @@ func measureSessions(ctx context.Context, b *bench) error {
 		}
 		memory("memory of each: what it adds", (m.Total-m.Empty)/float64(n), 8)
 		memory("memory of all processes, divided", m.Total/float64(n), 0)
-		memory("  of a waiting bash (PSS)", m.BashPSS, 0)
-		memory("  of a waiting bash (RSS)", m.BashRSS, 0)
+		if m.Bashes > 0 {
+			memory("  of a waiting bash (PSS)", m.BashPSS, 0)
+			memory("  of a waiting bash (RSS)", m.BashRSS, 0)
+		}
 		b.report.add(row{
-			Backend: b.backend, Group: group, Name: fmt.Sprintf("bash -c true, %d at once", n), Floor: true, Unit: "/s",
+			Backend: b.backend, Group: group, Name: fmt.Sprintf("%s, %d at once", b.rig.bare, n), Floor: true, Unit: "/s",
 			P50: m.Floor.p(50), P95: m.Floor.p(5), N: len(m.Floor), Ratio: 1, Ratio95: 1,
 		})
 		b.report.add(row{
@@ -83,7 +85,8 @@ func openMany(ctx context.Context, backend string, n, blocks int) (result any, e
 		m.BashPSS += p.pss / float64(len(bashes))
 		m.BashRSS += p.rss / float64(len(bashes))
 	}
-	floor := func(ctx context.Context, _ int) error { return exec.CommandContext(ctx, "bash", "-c", "true").Run() }
+	bare := rigs()[backend].run
+	floor := func(ctx context.Context, _ int) error { return bare(ctx, sb, io.Discard, "true") }
 	ours := func(ctx context.Context, i int) error { return ended(sessions[i].Run(ctx, ":", nil)) }
 	for range blocks {
 		for _, side := range []struct {

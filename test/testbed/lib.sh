@@ -3,6 +3,9 @@
 # say prints one line of what a part did.
 say() { printf '  %s\n' "$*"; }
 
+# Where the parts that run have their sockets, pids and logs.
+run=/run/elsewhere-testbed
+
 # install_packages installs the named Debian packages that are not there yet. The package lists are fetched only when
 # apt cannot do without: they are the slow part.
 install_packages() {
@@ -29,4 +32,27 @@ install_packages() {
 
 apt_get() {
 	DEBIAN_FRONTEND=noninteractive apt-get -y -q --no-install-recommends -o DPkg::Lock::Timeout=60 "$@" </dev/null
+}
+
+# start NAME SECONDS READY COMMAND... starts a program in the background, with $run/NAME.pid and $run/NAME.log, unless
+# READY succeeds already, and waits for READY.
+start() {
+	local name=$1 seconds=$2 ready=$3 deadline
+	mkdir -p "$run"
+	shift 3
+	if $ready; then
+		say "$name answers"
+		return
+	fi
+	setsid -f bash -c 'echo $$ >"$0"; exec "$@"' "$run/$name.pid" "$@" </dev/null &>"$run/$name.log"
+	deadline=$((SECONDS + seconds))
+	until $ready; do
+		if ((SECONDS >= deadline)); then
+			printf 'testbed: %s does not answer after %d s; the end of %s:\n' "$name" "$seconds" "$run/$name.log" >&2
+			tail -n 20 "$run/$name.log" >&2
+			return 1
+		fi
+		sleep 0.2
+	done
+	say "started $name (pid $(<"$run/$name.pid"), log $run/$name.log)"
 }

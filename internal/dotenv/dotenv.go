@@ -1,19 +1,18 @@
-package config
+// Package dotenv reads .env files as data: nothing in them is expanded or run.
+package dotenv
 
-import (
-	"strings"
-)
+import "strings"
 
-// dotenvVar is one assignment of a .env file.
-type dotenvVar struct {
-	name, value string
-	line        int
+// Var is one assignment of a .env file, and the line that it begins on.
+type Var struct {
+	Name, Value string
+	Line        int
 }
 
-// parseDotenv reads the text of a .env file as data: NAME=value, an optional "export" before it, # comments, single
+// Parse reads the text of a .env file as data: NAME=value, an optional "export" before it, # comments, single
 // quotes (nothing special but \' and \\), double quotes (\n, \t, \r, \", \\, \$), both over several lines. Nothing is expanded or
 // run. bad are the lines that are none of this; they are skipped.
-func parseDotenv(text string) (vars []dotenvVar, bad []int) {
+func Parse(text string) (vars []Var, bad []int) {
 	text = strings.TrimPrefix(text, "\ufeff")
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
 	for line := 1; text != ""; {
@@ -28,13 +27,13 @@ func parseDotenv(text string) (vars []dotenvVar, bad []int) {
 		}
 		// The value is read from the whole text, since a quoted one may span lines.
 		from := len(first) - len(val)
-		val, used, ok := dotenvValue(text[from:])
+		val, used, ok := readValue(text[from:])
 		if !ok || strings.ContainsRune(val, 0) {
 			bad = append(bad, line)
 			text, line = rest, line+1
 			continue
 		}
-		vars = append(vars, dotenvVar{name: name, value: val, line: line})
+		vars = append(vars, Var{Name: name, Value: val, Line: line})
 		used += from
 		line += strings.Count(text[:used], "\n")
 		text = text[used:]
@@ -52,11 +51,11 @@ func assignment(line string) (name, rest string, ok bool) {
 	if after, cut := strings.CutPrefix(name, "export"); cut && after != strings.TrimLeft(after, " \t") {
 		name = strings.TrimLeft(after, " \t")
 	}
-	return name, strings.TrimLeft(rest, " \t"), isName(name)
+	return name, strings.TrimLeft(rest, " \t"), IsName(name)
 }
 
-// isName tells whether a shell could have a variable of that name.
-func isName(name string) bool {
+// IsName tells whether a shell could have a variable of that name.
+func IsName(name string) bool {
 	for i, r := range name {
 		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 		if !letter && (i == 0 || r < '0' || r > '9') {
@@ -66,8 +65,8 @@ func isName(name string) bool {
 	return name != ""
 }
 
-// dotenvValue reads a value from the start of text. used is what it took, the end of its line included.
-func dotenvValue(text string) (val string, used int, ok bool) {
+// readValue reads a value from the start of text. used is what it took, the end of its line included.
+func readValue(text string) (val string, used int, ok bool) {
 	if text == "" || text[0] != '\'' && text[0] != '"' {
 		line, _, _ := strings.Cut(text, "\n")
 		return unquoted(line), min(len(line)+1, len(text)), true

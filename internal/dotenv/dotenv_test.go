@@ -1,4 +1,4 @@
-package config
+package dotenv
 
 import (
 	"fmt"
@@ -28,10 +28,10 @@ func TestDotenv(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			vars, bad := parseDotenv(c.text)
+			vars, bad := Parse(c.text)
 			var got []string
 			for _, v := range vars {
-				got = append(got, fmt.Sprintf("%s=%s@%d", v.name, v.value, v.line))
+				got = append(got, fmt.Sprintf("%s=%s@%d", v.Name, v.Value, v.Line))
 			}
 			for _, line := range bad {
 				got = append(got, fmt.Sprintf("!%d", line))
@@ -48,23 +48,23 @@ func FuzzDotenv(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		vars, bad := parseDotenv(text)
+		vars, bad := Parse(text)
 		lines := strings.Count(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text), "\n") + 1
 		last := 0
 		for _, v := range vars {
-			if v.line <= last || v.line > lines || !isName(v.name) || strings.ContainsRune(v.value, 0) {
+			if v.Line <= last || v.Line > lines || !IsName(v.Name) || strings.ContainsRune(v.Value, 0) {
 				t.Errorf("%+v of %d lines", v, lines)
 			}
-			last = v.line
+			last = v.Line
 		}
 		if !slices.IsSorted(bad) || len(bad) > lines {
 			t.Errorf("bad lines %v of %d", bad, lines)
 		}
 		// What is read is data: written in single quotes it reads the same.
 		for _, v := range vars {
-			quoted := "A='" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(v.value) + "'\n"
-			if again, _ := parseDotenv(quoted); len(again) != 1 || again[0].value != v.value {
-				t.Errorf("%q reads back as %v", v.value, again)
+			quoted := "A='" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(v.Value) + "'\n"
+			if again, _ := Parse(quoted); len(again) != 1 || again[0].Value != v.Value {
+				t.Errorf("%q reads back as %v", v.Value, again)
 			}
 		}
 	})

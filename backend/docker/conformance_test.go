@@ -1,0 +1,195 @@
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/client"
+
+	"github.com/elsewhere-sh/elsewhere/backend/docker"
+	"github.com/elsewhere-sh/elsewhere/config"
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/driver/drivertest"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
+)
+
+// The images of the testbed (test/testbed/docker.sh).
+const (
+	imageDebian   = "elsewhere-test/debian"
+	imageBashOnly = "elsewhere-test/bash-only"
+)
+
+func TestConformance(t *testing.T) {
+	h := &drivertest.Harness{
+		Backend:       docker.Backend(),
+		Place:         place,
+		KeepsChildren: true,
+		Lacks:         map[drivertest.Need]string{drivertest.NeedCallerEnv: "a container has an environment of its own"},
+		Skip:          map[string]string{},
+	}
+	eng := testEngine(t)
+	needImage(t, eng, imageDebian)
+	if _, err := eng.ImageInspect(t.Context(), imageBashOnly); err != nil {
+		h.Lacks[drivertest.NeedBashOnly] = "there is no image " + imageBashOnly + "; test/testbed/docker.sh makes it"
+	}
+	drivertest.Run(t, h)
+}
+
+// testEngine is a client of the engine under test, or skips the test.
+func testEngine(t testing.TB) *client.Client {
+	t.Helper()
+	c, err := client.New(client.FromEnv)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err = c.Ping(ctx, client.PingOptions{})
+	}
+	if err != nil {
+		t.Skipf("no docker engine answers (%v): test/testbed/docker.sh starts one", err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func needImage(t testing.TB, eng *client.Client, image string) {
+	t.Helper()
+	if _, err := eng.ImageInspect(t.Context(), image); err != nil {
+		t.Skipf("there is no image %s (%v): test/testbed/docker.sh makes it", image, err)
+	}
+}
+
+// place is an HERMES_HOME of its own; its containers are made from the testbed's image and removed with the test.
+func place(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place {
+	eng := testEngine(t)
+	base := t.TempDir()
+	image := imageDebian
+	if spec.BashOnly {
+		image = imageBashOnly
+	}
+	p := &drivertest.Place{
+		HermesHome: filepath.Join(base, "hermes"),
+		Settings:   map[string]string{"docker_image": image},
+		Home:       "/root",
+		Environ:    []string{"PATH=" + os.Getenv("PATH"), "HOME=" + base, "HERMES_HOME=" + filepath.Join(base, "hermes"), "TMPDIR=" + base},
+	}
+	for _, name := range []string{"DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"} {
+		if value := os.Getenv(name); value != "" {
+			p.Environ = append(p.Environ, name+"="+value)
+		}
+	}
+	p.Environ = append(p.Environ, spec.Environ...)
+	home := filepath.Join(p.HermesHome, "sandboxes", "docker", "default", "home")
+	for name, text := range spec.Profile {
+		file := filepath.Join(home, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(p.HermesHome, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	id, err := owner.Identity(p.HermesHome)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removeContainers(t, eng, id) })
+	p.Observe = func(ctx context.Context, where driver.Info, stdin []byte, argv ...string) (drivertest.Observed, error) {
+		if where.SandboxID == "" {
+			if where.SandboxID, err = made(ctx, p); err != nil {
+				return drivertest.Observed{}, err
+			}
+		}
+		return observe(ctx, eng, where.SandboxID, stdin, argv...)
+	}
+	p.Lose = func(ctx context.Context, where driver.Info) error {
+		_, err := eng.ContainerRemove(ctx, where.SandboxID, client.ContainerRemoveOptions{Force: true})
+		return err
+	}
+	return p
+}
+
+// made makes the container of a place in which nothing is open, and leaves it running.
+func made(ctx context.Context, p *drivertest.Place) (id string, err error) {
+	cfg, err := config.Load(config.Options{Backends: []driver.Backend{docker.Backend()}, Flags: map[string]string{"backend": "docker", "docker_image": p.Settings["docker_image"]}, Environ: p.Environ, Home: p.HermesHome})
+	if err != nil {
+		return "", err
+	}
+	sb, err := docker.Backend().Open(ctx, request(cfg, p.HermesHome, p.Environ, "default"))
+	if err != nil {
+		return "", err
+	}
+	return sb.Info().SandboxID, sb.Close(ctx)
+}
+
+func request(cfg driver.Config, home string, environ []string, task string) driver.OpenRequest {
+	id, _ := owner.Identity(home)
+	machine, _ := os.Hostname()
+	return driver.OpenRequest{
+		Config: cfg, Task: task, Environ: environ,
+		Identity: driver.Identity{ID: id, Profile: "default", Machine: machine, UID: fmt.Sprint(os.Getuid()), Home: home, Owner: owner.NewID()},
+	}
+}
+
+// removeContainers removes all containers of an identity.
+func removeContainers(t testing.TB, eng *client.Client, identity string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	list, err := eng.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", "elsewhere.identity="+identity)})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, c := range list.Items {
+		if _, err := eng.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
+			t.Error(err)
+		}
+	}
+}
+
+// observe runs a program in a container as root, with the engine's API alone.
+func observe(ctx context.Context, eng *client.Client, id string, stdin []byte, argv ...string) (drivertest.Observed, error) {
+	made, err := eng.ExecCreate(ctx, id, client.ExecCreateOptions{User: "0", AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: argv, WorkingDir: "/", Env: []string{"HOME=/root"}})
+	if err != nil {
+		return drivertest.Observed{}, err
+	}
+	attached, err := eng.ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
+	if err != nil {
+		return drivertest.Observed{}, err
+	}
+	defer attached.Close()
+	stop := context.AfterFunc(ctx, attached.Close)
+	defer stop()
+	go func() {
+		_, _ = io.Copy(attached.Conn, bytes.NewReader(stdin))
+		_ = attached.CloseWrite()
+	}()
+	var out, errs bytes.Buffer
+	if _, err := stdcopy.StdCopy(&out, &errs, attached.Reader); err != nil {
+		return drivertest.Observed{}, errors.Join(err, ctx.Err())
+	}
+	for {
+		answer, err := eng.ExecInspect(ctx, made.ID, client.ExecInspectOptions{})
+		if err != nil {
+			return drivertest.Observed{}, err
+		}
+		if !answer.Running {
+			if strings.HasPrefix(out.String(), "OCI runtime exec failed") {
+				return drivertest.Observed{}, errors.New(out.String())
+			}
+			return drivertest.Observed{Stdout: out.Bytes(), Stderr: errs.Bytes(), Code: answer.ExitCode}, nil
+		}
+		time.Sleep(time.Millisecond) // between two looks
+	}
+}

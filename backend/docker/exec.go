@@ -1,0 +1,480 @@
+package docker
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/client"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+)
+
+const (
+	// askWait bounds one question to the engine.
+	askWait = 5 * time.Second
+	// engineBack is how long an engine that does not answer may take to come back before an ended bash counts as lost with it.
+	engineBack = 5 * time.Second
+	// killWait bounds Kill.
+	killWait = 5 * time.Second
+	// copyBytes is the size of the buffer by which output is passed on; the engine's own frames are at most as big.
+	copyBytes = 32 << 10
+)
+
+// process is one exec in the container. One goroutine takes the two streams apart; another one, started by the first Wait,
+// learns how the bash ended.
+type process struct {
+	box  *sandbox
+	exec string // the engine's id of the exec
+	mark string // "NAME=ID": what its processes have in their environment
+
+	conn   connection
+	frames *bufio.Reader
+	stdin  stdin
+	out    output
+	errs   output
+	closed atomic.Int32 // how many of the three streams the user of the process has closed
+	sent   atomic.Bool  // stdin is closed: a command runs
+
+	streamEnd chan struct{} // closed when nothing more comes
+	streamErr error         // nil where the engine ended the streams
+
+	watch  sync.Once
+	done   chan struct{} // closed when status and err are set
+	status driver.ExitStatus
+	err    error
+}
+
+// connection is what of a hijacked connection is used.
+type connection interface {
+	io.WriteCloser
+	CloseWrite() error
+	SetWriteDeadline(t time.Time) error
+}
+
+// Bash starts a bash by an exec as the container's user, never with more rights.
+func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
+	if s.closed.Load() {
+		return nil, failure(driver.KindLost, "the sandbox is closed")
+	}
+	mark := bashscript.CallVariable + "=" + spec.ID
+	env := slices.Clone(spec.Env)
+	if !slices.Contains(env, mark) {
+		env = append(env, mark) // by it Kill finds the bash
+	}
+	p, err := s.start(ctx, spec.Args, append(env, s.env...))
+	if err != nil {
+		return nil, s.startFailed(ctx, err)
+	}
+	p.mark = mark
+	if !s.own(p) {
+		_ = p.conn.Close()
+		return nil, failure(driver.KindLost, "the sandbox is closed")
+	}
+	go p.split()
+	return p, nil
+}
+
+// startFailed asks the engine why no bash could be started.
+func (s *sandbox) startFailed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	actx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	if alive := s.Alive(actx); alive != nil {
+		return alive
+	}
+	return s.eng.explain("cannot start a bash in the container "+s.plan.name, err)
+}
+
+// start makes an exec and takes its streams over: two requests, and nothing more for what then runs in it. The caller starts
+// split.
+func (s *sandbox) start(ctx context.Context, args, env []string) (*process, error) {
+	made, err := s.eng.ExecCreate(ctx, s.id, client.ExecCreateOptions{
+		AttachStdin: true, AttachStdout: true, AttachStderr: true,
+		Env: env, Cmd: append([]string{"bash"}, args...),
+		WorkingDir: "/", // the image's own may be gone by now, and then no exec would start
+	})
+	if err != nil {
+		return nil, err
+	}
+	attached, err := s.eng.ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
+	if err != nil {
+		return nil, err
+	}
+	p := &process{
+		box: s, exec: made.ID, conn: hijacked{attached.HijackedResponse}, frames: attached.Reader,
+		streamEnd: make(chan struct{}), done: make(chan struct{}),
+	}
+	p.stdin.p = p
+	for _, o := range []*output{&p.out, &p.errs} {
+		o.p = p
+		o.PipeReader, o.w = io.Pipe()
+	}
+	return p, nil
+}
+
+type hijacked struct{ client.HijackedResponse }
+
+func (h hijacked) Write(p []byte) (int, error)        { return h.Conn.Write(p) }
+func (h hijacked) Close() error                       { return h.Conn.Close() }
+func (h hijacked) CloseWrite() error                  { return h.HijackedResponse.CloseWrite() }
+func (h hijacked) SetWriteDeadline(t time.Time) error { return h.Conn.SetWriteDeadline(t) }
+
+// stdin writes to the bash's standard input.
+type stdin struct {
+	p    *process
+	once sync.Once
+}
+
+func (s *stdin) Write(b []byte) (int, error) {
+	select {
+	case <-s.p.streamEnd:
+		return 0, io.ErrClosedPipe
+	default:
+		return s.p.conn.Write(b)
+	}
+}
+
+// Close tells the bash that its input is at its end; its output goes on.
+func (s *stdin) Close() error {
+	var err error
+	s.once.Do(func() {
+		s.p.sent.Store(true)
+		err = s.p.conn.CloseWrite()
+		s.p.closeOne()
+	})
+	return err
+}
+
+func (s *stdin) SetWriteDeadline(t time.Time) error { return s.p.conn.SetWriteDeadline(t) }
+
+// output is one of the two streams. What comes after it was closed is thrown away, so that the other one is not held up.
+type output struct {
+	*io.PipeReader
+	p    *process
+	w    *io.PipeWriter
+	once sync.Once
+}
+
+func (o *output) Close() error {
+	o.once.Do(func() {
+		_ = o.PipeReader.Close()
+		o.p.closeOne()
+	})
+	return nil
+}
+
+// closeOne gives the connection up when all three streams are closed. A child in the background lives on: the engine then
+// throws away what it prints.
+func (p *process) closeOne() {
+	if p.closed.Add(1) == 3 {
+		_ = p.conn.Close()
+	}
+}
+
+func (p *process) closeAll() {
+	_, _, _ = p.stdin.Close(), p.out.Close(), p.errs.Close()
+}
+
+func (p *process) Stdin() io.WriteCloser { return &p.stdin }
+func (p *process) Stdout() io.ReadCloser { return &p.out }
+func (p *process) Stderr() io.ReadCloser { return &p.errs }
+
+// split takes the frames apart until the connection ends: a stream's number, a length, so many bytes.
+func (p *process) split() {
+	err := p.splitFrames(p.frames)
+	if !errors.Is(err, io.EOF) && p.closed.Load() < 3 {
+		p.streamErr = err
+	}
+	_ = p.conn.Close() // a write to an ended bash is an error
+	_ = p.out.w.CloseWithError(p.streamErr)
+	_ = p.errs.w.CloseWithError(p.streamErr)
+	close(p.streamEnd)
+	p.box.disown(p)
+}
+
+func (p *process) splitFrames(r *bufio.Reader) error {
+	var head [8]byte
+	buffer := make([]byte, 0)
+	for {
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			return err
+		}
+		to := p.out.w
+		switch stdcopy.StdType(head[0]) {
+		case stdcopy.Stdin, stdcopy.Stdout:
+		case stdcopy.Stderr, stdcopy.Systemerr:
+			to = p.errs.w
+		default:
+			return fmt.Errorf("the engine's stream is not in frames (%q)", head[:])
+		}
+		if len(buffer) == 0 {
+			buffer = make([]byte, copyBytes)
+		}
+		for left := int(binary.BigEndian.Uint32(head[4:])); left > 0; {
+			n, err := r.Read(buffer[:min(left, len(buffer))])
+			_, _ = to.Write(buffer[:n]) // fails where the reader has closed it: thrown away
+			left -= n
+			if err != nil {
+				return io.ErrUnexpectedEOF
+			}
+		}
+	}
+}
+
+// Wait learns of the bash's own end in two ways: from the end of its streams, and, where a child holds them, from the engine,
+// which is asked now and then while a command runs. The engine itself closes the streams of an exec two seconds after its
+// bash.
+func (p *process) Wait(ctx context.Context) (driver.ExitStatus, error) {
+	p.watch.Do(func() {
+		if !p.box.behind(func() { p.learn(p.box.ctx) }) {
+			p.learn(p.box.ctx)
+		}
+	})
+	select {
+	case <-p.done:
+		return p.status, p.err
+	default:
+	}
+	select {
+	case <-p.done:
+		return p.status, p.err
+	case <-ctx.Done():
+		return driver.ExitStatus{}, ctx.Err()
+	}
+}
+
+// How often the engine is asked while the streams are open: at first soon, for a call that is short.
+const (
+	firstAsk = 250 * time.Millisecond
+	lastAsk  = 5 * time.Second
+)
+
+// learn waits for the bash's end and notes it. ctx is the sandbox's life.
+func (p *process) learn(ctx context.Context) {
+	defer close(p.done)
+	pause := firstAsk
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for open := true; open; {
+		if ctx.Err() != nil {
+			p.err = failure(driver.KindLost, "the sandbox was closed while a bash ran in it")
+			return
+		}
+		select {
+		case <-p.streamEnd:
+			open = false
+		case <-ctx.Done():
+		case <-timer.C:
+			if p.sent.Load() {
+				if ended, err := p.ask(ctx); err == nil && ended {
+					return
+				}
+				pause = min(2*pause, lastAsk)
+			}
+			timer.Reset(pause)
+		}
+	}
+	p.learnAfterStreams(ctx)
+}
+
+// learnAfterStreams asks until the engine says that the bash has ended, which is mostly at once. A program may also have
+// closed its streams and run on.
+func (p *process) learnAfterStreams(ctx context.Context) {
+	var silent time.Time
+	for pause := time.Millisecond; ; pause = min(2*pause, firstAsk) {
+		ended, err := p.ask(ctx)
+		switch {
+		case ended:
+			return
+		case err == nil && p.streamErr != nil:
+			p.err = failure(driver.KindLost, "the connection to a bash in the container %s broke: %w", p.box.plan.name, p.streamErr)
+			return
+		case err == nil:
+			silent = time.Time{}
+		case silent.IsZero():
+			silent = time.Now()
+		case time.Since(silent) > engineBack:
+			p.err = p.box.eng.explain("asking how a bash in the container "+p.box.plan.name+" ended", err)
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			p.err = failure(driver.KindLost, "the sandbox was closed while a bash ran in it")
+			return
+		}
+	}
+}
+
+// ask asks the engine whether the bash has ended, and notes how. An error says that the engine gave no answer.
+func (p *process) ask(ctx context.Context) (ended bool, err error) {
+	actx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	answer, err := p.box.eng.ExecInspect(actx, p.exec, client.ExecInspectOptions{})
+	switch {
+	case cerrdefs.IsNotFound(err):
+		if p.err = p.box.Alive(actx); p.err == nil {
+			p.err = failure(driver.KindLost, "the engine has forgotten a bash that ran in the container %s", p.box.plan.name)
+		}
+		return true, nil
+	case err != nil:
+		return false, err
+	case answer.Running, answer.PID == 0 && answer.ExitCode == 0 && !p.streamsEnded():
+		return false, nil // it runs, or has not started yet
+	case answer.ExitCode == 137 && p.containerGone(ctx):
+		return true, nil
+	}
+	p.status = exitStatus(answer.ExitCode)
+	return true, nil
+}
+
+func (p *process) streamsEnded() bool {
+	select {
+	case <-p.streamEnd:
+		return true
+	default:
+		return false
+	}
+}
+
+// containerGone tells whether a bash was killed because its container ended, and makes that the process's error. The engine
+// may learn of the container's end a moment later than of the bash's.
+func (p *process) containerGone(ctx context.Context) bool {
+	for _, pause := range []time.Duration{0, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond} {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return false
+		}
+		actx, cancel := context.WithTimeout(ctx, askWait)
+		err := p.box.Alive(actx)
+		cancel()
+		if classify(err) == driver.KindLost && err != nil {
+			p.err = err
+			return true
+		}
+	}
+	return false
+}
+
+// signalNames are the signals that end a process, by their number on Linux.
+var signalNames = map[int]string{
+	1: "HUP", 2: "INT", 3: "QUIT", 4: "ILL", 5: "TRAP", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KILL", 10: "USR1", 11: "SEGV", 12: "USR2",
+	13: "PIPE", 14: "ALRM", 15: "TERM", 16: "STKFLT", 24: "XCPU", 25: "XFSZ", 26: "VTALRM", 27: "PROF", 29: "IO", 30: "PWR", 31: "SYS",
+}
+
+// exitStatus reads the engine's code. An engine gives 128+n for a death by signal n and for an exit with that code, and
+// nothing tells one from the other. A bash of ours reports its exits, with their codes, before it leaves; what is asked here
+// is the end of one that could not: it was killed, or another program took its place. So such a code is taken for the signal.
+func exitStatus(code int) driver.ExitStatus {
+	return driver.ExitStatus{Code: code, Signal: signalNames[code-128]}
+}
+
+// killScript ends every process that has $1 ("NAME=ID") in its environment, by builtins alone. The script itself has
+// another id.
+const killScript = `for dir in /proc/[0-9]*; do
+	[[ ${dir#/proc/} != $$ ]] || continue
+	while IFS= read -r -d '' entry; do
+		[[ $entry != "$1" ]] || { kill -KILL "${dir#/proc/}"; break; }
+	done <"$dir/environ"
+done 2>/dev/null`
+
+// Kill ends the bash and what it started that still carries its id, by another bash of the same user. Where no bash can be
+// started any more nothing can be ended without more rights than the call had; the connection is given up all the same.
+func (p *process) Kill(ctx context.Context) error {
+	_ = p.stdin.Close()
+	select {
+	case <-p.done:
+		return nil
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, killWait)
+	defer cancel()
+	if ended, err := p.ended(ctx); err == nil && ended {
+		return nil
+	}
+	_, err := p.box.run(ctx, killScript, p.mark)
+	return err
+}
+
+// ended is ask without noting anything.
+func (p *process) ended(ctx context.Context) (bool, error) {
+	answer, err := p.box.eng.ExecInspect(ctx, p.exec, client.ExecInspectOptions{})
+	if cerrdefs.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil && !answer.Running && (answer.PID != 0 || answer.ExitCode != 0), err
+}
+
+// scriptOutput bounds what a script of ours may print.
+const scriptOutput = 4 << 20
+
+// run runs a script of ours in the container, with arguments and without input, and returns what it printed.
+func (s *sandbox) run(ctx context.Context, script string, args ...string) (string, error) {
+	p, err := s.start(ctx, append([]string{"--noprofile", "--norc", "-p", "-c", script, "elsewhere"}, args...), s.env)
+	if err != nil {
+		return "", s.startFailed(ctx, err)
+	}
+	go p.split()
+	defer p.closeAll()
+	// Its end closes the connection, and that the readers below.
+	stop := context.AfterFunc(ctx, p.closeAll)
+	defer stop()
+	_ = p.stdin.Close()
+	var said strings.Builder
+	var reading sync.WaitGroup
+	reading.Go(func() { _, _ = io.Copy(&said, io.LimitReader(&p.errs, tailBytes)); _ = p.errs.Close() })
+	text, err := io.ReadAll(io.LimitReader(&p.out, scriptOutput))
+	reading.Wait()
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return "", err
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, firstAsk) {
+		ended, err := p.ask(ctx)
+		switch {
+		case err != nil:
+			return "", s.eng.explain("running a script in the container "+s.plan.name, err)
+		case ended && p.err != nil:
+			return "", p.err
+		case ended && p.status.Code != 0:
+			return string(text), &scriptError{code: p.status.Code, said: oneLine(said.String())}
+		case ended:
+			return string(text), nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+}
+
+// scriptError says that a script of ours did not end with 0.
+type scriptError struct {
+	code int
+	said string
+}
+
+func (e *scriptError) Error() string {
+	if e.said == "" {
+		return fmt.Sprintf("bash ended with %d", e.code)
+	}
+	return e.said
+}

@@ -1,0 +1,370 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kept"
+)
+
+// keeper looks after the containers of one identity and profile.
+type keeper struct {
+	eng *engine
+	req driver.OpenRequest
+	log *slog.Logger
+}
+
+func openKeeper(ctx context.Context, req driver.OpenRequest) (driver.Keeper, error) {
+	if req.Logger == nil {
+		req.Logger = slog.New(slog.DiscardHandler)
+	}
+	eng, err := connect(ctx, req.Environ)
+	if err != nil {
+		return nil, err
+	}
+	return &keeper{eng: eng, req: req, log: req.Logger}, nil
+}
+
+func (k *keeper) Close() error { return k.eng.Close() }
+
+// mine tells whether a container with these labels is of the own identity and profile, or shared by the own key.
+func (k *keeper) mine(labels map[string]string) bool {
+	if labels[labelAgent] != agent {
+		return false
+	}
+	if key := labels[labelShared]; key != "" && key == k.req.Config.String("docker_shared_container_key") {
+		return true
+	}
+	return labels[labelIdentity] == k.req.Identity.ID && labels[labelProfile] == k.req.Identity.Profile
+}
+
+// all gives the own containers, oldest first.
+func (k *keeper) all(ctx context.Context) ([]container.Summary, error) {
+	answer, err := k.eng.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelAgent+"="+agent)})
+	if err != nil {
+		return nil, k.eng.explain("listing containers", err)
+	}
+	own := slices.DeleteFunc(answer.Items, func(c container.Summary) bool { return !k.mine(c.Labels) })
+	slices.SortFunc(own, func(a, b container.Summary) int { return int(a.Created - b.Created) })
+	return own, nil
+}
+
+// List lists the own containers.
+func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
+	own, err := k.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]driver.SandboxInfo, 0, len(own))
+	for _, c := range own {
+		name := ""
+		if len(c.Names) > 0 {
+			name = strings.TrimPrefix(c.Names[0], "/")
+		}
+		infos = append(infos, k.info(ctx, c.ID, name, c.State, c.Image, time.Unix(c.Created, 0), c.Labels))
+	}
+	return infos, nil
+}
+
+func (k *keeper) info(ctx context.Context, id, name string, state container.ContainerState, image string, created time.Time, labels map[string]string) driver.SandboxInfo {
+	return driver.SandboxInfo{
+		Task: taskOf(labels), ID: shortID(id), Name: name, State: stateOf(state), Image: image, Created: created,
+		Persistent: labels[labelPersist] == "true", InUse: state == container.StateRunning && k.used(ctx, name, labels), Data: k.data(labels),
+	}
+}
+
+// stateOf gives a state of the engine's in the words of package driver.
+func stateOf(state container.ContainerState) string {
+	switch state {
+	case container.StateRunning, container.StateRestarting:
+		return driver.StateRunning
+	case container.StatePaused:
+		return driver.StatePaused
+	case container.StateDead, container.StateRemoving:
+		return driver.StateDead
+	default:
+		return driver.StateStopped
+	}
+}
+
+// lockWait bounds the wait for a process that makes or removes a container; a listing goes on without.
+const lockWait = 2 * time.Second
+
+// used tells whether a process of this machine uses the container. One that is being made or removed now is.
+func (k *keeper) used(ctx context.Context, name string, labels map[string]string) bool {
+	used := true
+	_ = k.withLock(ctx, name, labels, lockWait, func(lock *kept.Lock) (err error) {
+		used, err = lock.InUse()
+		return err
+	})
+	return used
+}
+
+// withLock does what needs the right to make and remove a container.
+func (k *keeper) withLock(ctx context.Context, name string, labels map[string]string, wait time.Duration, do func(*kept.Lock) error) error {
+	lock, err := kept.Open(k.req.Identity.Home, name, labels[labelShared] != "")
+	if err != nil {
+		return failure(driver.KindUnavailable, "%w", err)
+	}
+	defer lock.Close()
+	mctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	done, err := lock.Make(mctx)
+	if err != nil {
+		return failure(driver.KindUnavailable, "%w", err)
+	}
+	defer done()
+	return do(lock)
+}
+
+// data are the directories of this machine that hold a container's files.
+func (k *keeper) data(labels map[string]string) []string {
+	if labels[labelMachine] != k.req.Identity.Machine {
+		return nil
+	}
+	var dirs []string
+	if json.Unmarshal([]byte(labels[labelData]), &dirs) != nil {
+		return nil
+	}
+	return dirs
+}
+
+// find inspects an own container; ok is false where there is none of this id.
+func (k *keeper) find(ctx context.Context, id string) (c container.InspectResponse, ok bool, err error) {
+	if id == "" {
+		return c, false, failure(driver.KindConfig, "no container is named")
+	}
+	answer, err := k.eng.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	switch {
+	case cerrdefs.IsNotFound(err):
+		return c, false, nil
+	case err != nil:
+		return c, false, k.eng.explain("looking for the container "+id, err)
+	case answer.Container.Config == nil || !k.mine(answer.Container.Config.Labels):
+		return c, false, failure(driver.KindConfig, "the container %s is not elsewhere's, or of another identity or profile", id)
+	}
+	return answer.Container, true, nil
+}
+
+// Inspect tells of a container what the engine has in force.
+func (k *keeper) Inspect(ctx context.Context, id string) (driver.SandboxDetail, error) {
+	c, ok, err := k.find(ctx, id)
+	if err == nil && !ok {
+		err = failure(driver.KindLost, "there is no container %s", id)
+	}
+	if err != nil {
+		return driver.SandboxDetail{}, err
+	}
+	created, _ := time.Parse(time.RFC3339Nano, c.Created)
+	d := driver.SandboxDetail{
+		SandboxInfo: k.info(ctx, c.ID, nameOf(c), c.State.Status, c.Config.Image, created, c.Config.Labels),
+		Host:        k.eng.host, User: c.Config.User, ImageID: c.Image, Features: features(c), Processes: -1,
+	}
+	if d.User == "" {
+		d.User = "root"
+	}
+	if c.State.Running {
+		d.Started, _ = time.Parse(time.RFC3339Nano, c.State.StartedAt)
+		if top, err := k.eng.ContainerTop(ctx, c.ID, client.ContainerTopOptions{}); err == nil {
+			d.Processes = len(top.Processes)
+		}
+	} else {
+		d.Processes = 0
+	}
+	for _, m := range c.Mounts {
+		access := "ro"
+		if m.RW {
+			access = "rw"
+		}
+		source := m.Source
+		if m.Name != "" {
+			source = m.Name
+		}
+		d.Mounts = append(d.Mounts, fmt.Sprintf("%s on %s (%s, %s)", source, m.Destination, access, m.Type))
+	}
+	if c.HostConfig != nil {
+		for target, options := range c.HostConfig.Tmpfs {
+			d.Mounts = append(d.Mounts, fmt.Sprintf("tmpfs on %s (rw, tmpfs %s)", target, options))
+		}
+	}
+	slices.Sort(d.Mounts)
+	return d, nil
+}
+
+func nameOf(c container.InspectResponse) string { return strings.TrimPrefix(c.Name, "/") }
+
+// features reads from the engine what is in force for a container.
+func features(c container.InspectResponse) []driver.Feature {
+	h := c.HostConfig
+	if h == nil {
+		return nil
+	}
+	active := func(name, detail string) driver.Feature {
+		return driver.Feature{Name: name, State: driver.Active, Detail: detail}
+	}
+	missing := func(name, detail string) driver.Feature {
+		return driver.Feature{Name: name, State: driver.Unsupported, Detail: detail}
+	}
+	list := []driver.Feature{capabilities(h)}
+	if slices.ContainsFunc(h.SecurityOpt, func(o string) bool {
+		return strings.HasPrefix(o, "no-new-privileges") && !strings.HasSuffix(o, "false")
+	}) {
+		list = append(list, active("no new privileges", ""))
+	} else {
+		list = append(list, missing("no new privileges", "a setuid program can gain rights"))
+	}
+	if h.ReadonlyRootfs {
+		list = append(list, active("read-only root", "only mounts can be written"))
+	}
+	for _, mode := range []struct{ name, value string }{{"pid namespace", string(h.PidMode)}, {"ipc namespace", string(h.IpcMode)}, {"user namespace", string(h.UsernsMode)}} {
+		if mode.value == "host" {
+			list = append(list, missing(mode.name, "the host's"))
+		}
+	}
+	limit := func(name string, value int64, detail string) {
+		if value > 0 {
+			list = append(list, active(name, detail))
+		} else {
+			list = append(list, missing(name, "no limit"))
+		}
+	}
+	limit("memory limit", h.Memory, fmt.Sprintf("%d MiB", h.Memory>>20))
+	cpus := float64(h.NanoCPUs) / 1e9
+	if cpus == 0 && h.CPUPeriod > 0 {
+		cpus = float64(h.CPUQuota) / float64(h.CPUPeriod)
+	}
+	limit("CPU limit", int64(cpus*1000), fmt.Sprintf("%g processors", cpus))
+	pids := int64(0)
+	if h.PidsLimit != nil {
+		pids = *h.PidsLimit
+	}
+	limit("process limit", pids, fmt.Sprintf("%d processes and threads", pids))
+	if size := h.StorageOpt["size"]; size != "" {
+		list = append(list, active("disk limit", size))
+	} else {
+		list = append(list, missing("disk limit", "no limit"))
+	}
+	if h.NetworkMode == "none" {
+		list = append(list, active("network", "none"))
+	} else {
+		list = append(list, active("network", string(h.NetworkMode)))
+	}
+	if c.State != nil && c.State.OOMKilled {
+		list = append(list, driver.Feature{Name: "memory", State: driver.Degraded, Detail: "it ran out of memory"})
+	}
+	return list
+}
+
+func capabilities(h *container.HostConfig) driver.Feature {
+	f := driver.Feature{Name: "capabilities", State: driver.Active}
+	switch added := strings.Join(h.CapAdd, ", "); {
+	case h.Privileged:
+		f.State, f.Detail = driver.Unsupported, "privileged: all of the host's"
+	case slices.ContainsFunc(h.CapDrop, func(c string) bool { return strings.EqualFold(c, "ALL") || strings.EqualFold(c, "CAP_ALL") }):
+		f.Detail = "none"
+		if added != "" {
+			f.Detail = "only " + added
+		}
+	case len(h.CapDrop) > 0:
+		f.State, f.Detail = driver.Degraded, "the engine's default without "+strings.Join(h.CapDrop, ", ")
+		if added != "" {
+			f.Detail += ", with " + added
+		}
+	default:
+		f.State, f.Detail = driver.Degraded, "the engine's default"
+	}
+	return f
+}
+
+// stopSeconds is how long the container's main process may take to leave.
+const stopSeconds = 5
+
+// Stop stops a container, also one that is paused.
+func (k *keeper) Stop(ctx context.Context, id string) error {
+	c, ok, err := k.find(ctx, id)
+	if err != nil || !ok {
+		return err
+	}
+	return k.withLock(ctx, nameOf(c), c.Config.Labels, changeWait, func(*kept.Lock) error {
+		if c.State.Paused {
+			if _, err := k.eng.ContainerUnpause(ctx, c.ID, client.ContainerUnpauseOptions{}); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
+				return k.eng.explain("unpausing the container "+nameOf(c), err)
+			}
+		}
+		seconds := stopSeconds
+		_, err := k.eng.ContainerStop(ctx, c.ID, client.ContainerStopOptions{Timeout: &seconds})
+		if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsNotModified(err) {
+			return k.eng.explain("stopping the container "+nameOf(c), err)
+		}
+		return nil
+	})
+}
+
+// Remove removes a container and, with data, its directories on this machine. Files that belong to another user are removed
+// in the container first, by its own user.
+func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []string, err error) {
+	c, ok, err := k.find(ctx, id)
+	if err != nil || !ok {
+		return nil, err
+	}
+	err = k.withLock(ctx, nameOf(c), c.Config.Labels, changeWait, func(*kept.Lock) error {
+		dirs := k.data(c.Config.Labels)
+		if data {
+			k.emptyInside(ctx, c, dirs)
+		}
+		if err := removeContainer(ctx, k.eng, c.ID); err != nil {
+			return err
+		}
+		removed = append(removed, "the container "+nameOf(c))
+		if !data {
+			return nil
+		}
+		for _, dir := range dirs {
+			if err := os.RemoveAll(dir); err != nil {
+				return failure(driver.KindDenied, "the container is gone, but not all of its files: %w; remove %s with more rights", err, dir)
+			}
+			removed = append(removed, dir)
+		}
+		return nil
+	})
+	return removed, err
+}
+
+// emptyScript empties directories whose files are another user's on the host.
+const emptyScript = `shopt -s nullglob dotglob; for dir; do rm -rf -- "$dir"/*; done`
+
+// emptyInside empties the data directories by a bash in the container, as far as that goes.
+func (k *keeper) emptyInside(ctx context.Context, c container.InspectResponse, dirs []string) {
+	if os.Geteuid() == 0 || len(dirs) == 0 {
+		return
+	}
+	var targets []string
+	for _, m := range c.Mounts {
+		if slices.Contains(dirs, m.Source) && m.RW {
+			targets = append(targets, m.Destination)
+		}
+	}
+	ectx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if c.State.Paused {
+		_, _ = k.eng.ContainerUnpause(ectx, c.ID, client.ContainerUnpauseOptions{})
+	}
+	if _, err := k.eng.ContainerStart(ectx, c.ID, client.ContainerStartOptions{}); err != nil || len(targets) == 0 {
+		return
+	}
+	s := &sandbox{eng: k.eng, req: k.req, log: k.log, plan: &plan{name: nameOf(c)}, id: c.ID}
+	if _, err := s.run(ectx, emptyScript, targets...); err != nil {
+		k.log.Debug("a container's files were not removed from inside", "container", nameOf(c), "error", err)
+	}
+}

@@ -1,0 +1,409 @@
+package docker
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kept"
+)
+
+// The labels of our containers. Hermes writes 1 to the first and takes only those for its own.
+const (
+	labelAgent       = "hermes-agent"
+	labelTask        = "hermes-task-id"
+	labelProfile     = "hermes-profile"
+	labelTask64      = "elsewhere.task" // the task in base64: a label need not survive every byte
+	labelIdentity    = "elsewhere.identity"
+	labelMachine     = "elsewhere.machine"
+	labelUID         = "elsewhere.uid"
+	labelFingerprint = "elsewhere.fingerprint"
+	labelSettings    = "elsewhere.settings"
+	labelPersist     = "elsewhere.persist"
+	labelOwner       = "elsewhere.owner"
+	labelShared      = "elsewhere.shared" // the shared key, where there is one
+	labelData        = "elsewhere.data"   // directories of the machine that made it, as JSON
+
+	agent = "elsewhere"
+)
+
+const (
+	// changeWait bounds the wait for a container that somebody else starts, restarts or removes, and changePoll is how often
+	// it is looked at.
+	changeWait = 30 * time.Second
+	changePoll = 50 * time.Millisecond
+	// removeWait bounds the removal of what a failed opening made.
+	removeWait = 15 * time.Second
+	// tries bounds how often an opening begins again because others made or removed the container meanwhile.
+	tries = 5
+)
+
+// labels say whose container this is and what it was made with. None is a secret.
+func (s *sandbox) labels() map[string]string {
+	id := s.req.Identity
+	labels := maps.Clone(s.plan.config.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	data, _ := json.Marshal(s.plan.dataDirs) // strings always marshal
+	maps.Copy(labels, map[string]string{
+		labelAgent: agent, labelTask: strings.ToValidUTF8(s.req.Task, "?"), labelTask64: base64.StdEncoding.EncodeToString([]byte(s.req.Task)),
+		labelProfile: id.Profile, labelIdentity: id.ID, labelMachine: id.Machine, labelUID: id.UID, labelOwner: id.Owner,
+		labelFingerprint: s.plan.settings.Fingerprint(), labelSettings: s.plan.settings.String(),
+		labelPersist: strconv.FormatBool(s.plan.process), labelData: string(data),
+	})
+	if key := s.sharedKey(); key != "" {
+		labels[labelShared] = key
+	}
+	return labels
+}
+
+func (s *sandbox) sharedKey() string {
+	if s.req.ThrowAway {
+		return ""
+	}
+	return s.req.Config.String("docker_shared_container_key")
+}
+
+// taskOf is the task of a container with these labels, as the user wrote it.
+func taskOf(labels map[string]string) string {
+	if raw, err := base64.StdEncoding.DecodeString(labels[labelTask64]); err == nil {
+		return string(raw)
+	}
+	return labels[labelTask]
+}
+
+// ours tells whether a container with these labels may be used for this task.
+func (s *sandbox) ours(labels map[string]string) bool {
+	if labels[labelAgent] != agent || taskOf(labels) != s.req.Task || labels[labelShared] != s.sharedKey() {
+		return false
+	}
+	return s.sharedKey() != "" || labels[labelIdentity] == s.req.Identity.ID && labels[labelProfile] == s.req.Identity.Profile
+}
+
+// enter makes sure that the container runs and looks around in it. Of the processes of this machine only one does so at a
+// time; of those of other machines the engine's name conflict elects one.
+func (s *sandbox) enter(ctx context.Context) (*surroundings, error) {
+	var err error
+	if !s.alone() {
+		if s.lock, err = kept.Open(s.req.Identity.Home, s.plan.name, s.sharedKey() != ""); err != nil {
+			return nil, failure(driver.KindUnavailable, "%w", err)
+		}
+		done, err := s.lock.Make(ctx)
+		if err != nil {
+			return nil, failure(driver.KindUnavailable, "%w", err)
+		}
+		defer done()
+	}
+	for range tries {
+		made, err := s.ensure(ctx)
+		if errors.Is(err, errAgain) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		around, err := s.lookAround(ctx)
+		if err == nil && s.lock != nil {
+			err = s.lock.Use()
+		}
+		if err != nil {
+			if made {
+				s.removeMade(ctx, s.id)
+			}
+			return nil, err
+		}
+		return around, nil
+	}
+	return nil, failure(driver.KindUnavailable, "the container %s was made and removed by others again and again; try again", s.plan.name)
+}
+
+// errAgain says that the container changed meanwhile.
+var errAgain = errors.New("the container changed meanwhile")
+
+// ensure finds the container in whatever state, or makes it; it then runs. made says that this call made it.
+func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
+	found, err := s.eng.ContainerInspect(ctx, s.plan.name, client.ContainerInspectOptions{})
+	switch {
+	case cerrdefs.IsNotFound(err):
+		return true, s.make(ctx)
+	case err != nil:
+		return false, s.eng.explain("looking for the container "+s.plan.name, err)
+	}
+	c := found.Container
+	if strings.TrimPrefix(c.Name, "/") != s.plan.name || c.Config == nil || !s.ours(c.Config.Labels) {
+		return false, failure(driver.KindConfig, "the container %s is there and is not elsewhere's for this task: rename or remove it, or use another task", s.plan.name)
+	}
+	switch c.State.Status {
+	case container.StateRemoving, container.StateRestarting:
+		return false, s.awaitChange(ctx, c.ID, c.State.Status)
+	case container.StatePaused:
+		return false, paused(s.plan.name)
+	case container.StateDead:
+		return false, s.removeThen(ctx, c.ID)
+	}
+	running := c.State.Status == container.StateRunning
+	action, diff, err := s.decide(ctx, c, running)
+	switch {
+	case err != nil:
+		return false, err
+	case action == kept.Refuse:
+		return false, s.refusal(c, diff, running)
+	case action == kept.Replace:
+		s.say("the container was made again, since it had been made with other settings: " + s.describe(c, diff))
+		return false, s.removeThen(ctx, c.ID)
+	case running:
+		s.id = c.ID
+		return false, nil
+	}
+	if _, err := s.eng.ContainerStart(ctx, c.ID, client.ContainerStartOptions{}); err != nil {
+		if cerrdefs.IsNotFound(err) {
+			return false, errAgain
+		}
+		if c.State.Status == container.StateCreated {
+			return false, s.removeThen(ctx, c.ID) // it never ran: nothing is lost
+		}
+		return false, s.eng.explain("starting the container "+s.plan.name+" again (`elsewhere sandbox reset "+s.req.Task+"` makes a new one)", err)
+	}
+	s.id = c.ID
+	return false, nil
+}
+
+// make makes and starts the container. Where either fails, nothing is left.
+func (s *sandbox) make(ctx context.Context) error {
+	if s.req.Progress != nil {
+		s.req.Progress("making the container " + s.plan.name)
+	}
+	if err := s.plan.makeDataDirs(); err != nil {
+		return failure(driver.KindConfig, "%w", err)
+	}
+	config := *s.plan.config
+	config.Labels = s.labels()
+	made, err := s.eng.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name: s.plan.name, Config: &config, HostConfig: s.plan.host, NetworkingConfig: s.plan.network,
+	})
+	if cerrdefs.IsConflict(err) {
+		return errAgain // somebody on another machine was first
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			s.removeMade(ctx, s.plan.name) // it may have been made all the same
+		}
+		return s.eng.explain("making the container "+s.plan.name, err)
+	}
+	for _, warning := range made.Warnings {
+		s.log.Debug("the engine says of a new container", "container", s.plan.name, "warning", warning)
+	}
+	if _, err := s.eng.ContainerStart(ctx, made.ID, client.ContainerStartOptions{}); err != nil {
+		s.removeMade(ctx, made.ID)
+		return s.startError(err)
+	}
+	s.id = made.ID
+	return nil
+}
+
+// startError explains why a new container did not start.
+func (s *sandbox) startError(err error) error {
+	text := err.Error()
+	if strings.Contains(text, "bash") && (strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file")) {
+		return s.noBash()
+	}
+	return s.eng.explain("starting the container "+s.plan.name, err)
+}
+
+func (s *sandbox) noBash() error {
+	return failure(driver.KindConfig, "the image %s has no bash, in which every command runs: set docker_image to one that has, or add it to this one", s.plan.config.Image)
+}
+
+// removeMade removes what this opening made, also when its context is done.
+func (s *sandbox) removeMade(ctx context.Context, id string) {
+	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWait)
+	defer cancel()
+	if id == s.plan.name {
+		found, err := s.eng.ContainerInspect(rctx, id, client.ContainerInspectOptions{})
+		if err != nil || found.Container.Config == nil || !s.ours(found.Container.Config.Labels) || found.Container.State.Status != container.StateCreated {
+			return
+		}
+		id = found.Container.ID
+	}
+	if err := removeContainer(rctx, s.eng, id); err != nil {
+		s.log.Warn("a half-made container could not be removed", "container", s.plan.name, "error", err)
+	}
+}
+
+// removeContainer removes a container in whatever state, with its nameless volumes. One that is gone is no error, and one
+// that somebody else is removing is waited for.
+func removeContainer(ctx context.Context, eng *engine, id string) error {
+	_, err := eng.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	switch {
+	case err == nil, cerrdefs.IsNotFound(err):
+		return nil
+	case cerrdefs.IsConflict(err):
+		return awaitGone(ctx, eng, id)
+	default:
+		return eng.explain("removing the container "+shortID(id), err)
+	}
+}
+
+// removeThen removes a container so that ensure can begin again.
+func (s *sandbox) removeThen(ctx context.Context, id string) error {
+	if err := removeContainer(ctx, s.eng, id); err != nil {
+		return err
+	}
+	return errAgain
+}
+
+func awaitGone(ctx context.Context, eng *engine, id string) error {
+	return await(ctx, "the container "+shortID(id)+" is still being removed", func() (bool, error) {
+		_, err := eng.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+		if cerrdefs.IsNotFound(err) {
+			return true, nil
+		}
+		return false, err
+	})
+}
+
+// awaitChange waits until a container has left a state in which nothing can be done with it.
+func (s *sandbox) awaitChange(ctx context.Context, id string, state container.ContainerState) error {
+	err := await(ctx, fmt.Sprintf("the container %s is still %s", s.plan.name, state), func() (bool, error) {
+		now, err := s.eng.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+		if cerrdefs.IsNotFound(err) {
+			return true, nil
+		}
+		return err == nil && now.Container.State.Status != state, err
+	})
+	if err != nil {
+		return err
+	}
+	return errAgain
+}
+
+// await looks again and again until over says that it is, at most for changeWait.
+func await(ctx context.Context, what string, over func() (bool, error)) error {
+	deadline := time.NewTimer(changeWait)
+	defer deadline.Stop()
+	for {
+		if done, err := over(); done || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(changePoll):
+		case <-deadline.C:
+			return failure(driver.KindUnavailable, "%s after %s; see `docker ps -a`", what, changeWait)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// decide says what becomes of a container that is there. Who uses it is asked only where that matters.
+func (s *sandbox) decide(ctx context.Context, c container.InspectResponse, running bool) (kept.Action, []string, error) {
+	found := kept.Found{Settings: kept.Parse(c.Config.Labels[labelSettings]), Persistent: c.Config.Labels[labelPersist] == "true"}
+	if len(s.plan.settings.Diff(found.Settings)) > 0 && running {
+		var err error
+		if found.InUse, err = inUse(ctx, s.eng, s.lock, c, s.req.Identity.Machine); err != nil {
+			return 0, nil, err
+		}
+	}
+	action, diff := kept.Decide(found, s.plan.settings)
+	return action, diff, nil
+}
+
+// refusal names the settings that differ and the ways out.
+func (s *sandbox) refusal(c container.InspectResponse, diff []string, running bool) error {
+	why := "it is kept, with what runs in it"
+	if c.Config.Labels[labelPersist] != "true" {
+		why = "another process uses it"
+	}
+	return failure(driver.KindConfig, "the container of the task %q (%s) was made with other settings, and %s: %s; use another task (--task OTHER), or make it anew (elsewhere sandbox reset %s)",
+		s.req.Task, s.plan.name, why, s.describe(c, diff), s.req.Task)
+}
+
+// describe lists settings that differ with both values, where they are short.
+func (s *sandbox) describe(c container.InspectResponse, diff []string) string {
+	had := kept.Parse(c.Config.Labels[labelSettings])
+	parts := make([]string, len(diff))
+	for i, key := range diff {
+		parts[i] = key
+		const short = 60
+		if a, b := had[key], s.plan.settings[key]; len(a) <= short && len(b) <= short {
+			parts[i] += fmt.Sprintf(" (made with %q, now %q)", a, b)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (s *sandbox) say(notice string) { s.plan.notices = append(s.plan.notices, notice) }
+
+// inUse tells whether a process that lives uses a running container. On this machine a lock tells; for those of other
+// machines, where the container was made by one, a watchdog of elsewhere's that runs in it does. A bash that stays for its
+// background children is no use of it.
+func inUse(ctx context.Context, eng *engine, lock *kept.Lock, c container.InspectResponse, machine string) (bool, error) {
+	if lock == nil {
+		return false, nil
+	}
+	used, err := lock.InUse()
+	if err != nil || used {
+		return used, err
+	}
+	labels := c.Config.Labels
+	if labels[labelMachine] == machine && labels[labelShared] == "" {
+		return false, nil
+	}
+	top, err := eng.ContainerTop(ctx, c.ID, client.ContainerTopOptions{Arguments: []string{"-eo", "pid,args"}})
+	if err != nil {
+		return true, nil // it cannot be told, so it is left alone
+	}
+	return slices.ContainsFunc(top.Processes, func(row []string) bool { return isWatchdog(strings.Join(row, " ")) }), nil
+}
+
+// isWatchdog knows the command line of a bash that ends trees, of any version of elsewhere's. That of a call has more behind
+// it.
+func isWatchdog(line string) bool {
+	return strings.Contains(line, "bash --noprofile --norc -p -c IFS= read -r -N ") && strings.HasSuffix(strings.TrimSpace(line), `; eval "$BASH_EXECUTION_STRING"`)
+}
+
+// end removes the container unless another process uses it.
+func (s *sandbox) end(ctx context.Context) (removed bool, err error) {
+	if s.alone() {
+		err = removeContainer(ctx, s.eng, s.id)
+		return err == nil, err
+	}
+	s.giveUp()
+	lock, err := kept.Open(s.req.Identity.Home, s.plan.name, s.sharedKey() != "")
+	if err != nil {
+		return false, err
+	}
+	defer lock.Close()
+	done, err := lock.Make(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	found, err := s.eng.ContainerInspect(ctx, s.id, client.ContainerInspectOptions{})
+	switch {
+	case cerrdefs.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, s.eng.explain("looking for the container "+s.plan.name, err)
+	}
+	if found.Container.State.Running {
+		if used, err := inUse(ctx, s.eng, lock, found.Container, s.req.Identity.Machine); err != nil || used {
+			return false, err
+		}
+	}
+	err = removeContainer(ctx, s.eng, s.id)
+	return err == nil, err
+}

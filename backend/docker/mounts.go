@@ -1,0 +1,288 @@
+package docker
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/moby/api/types/mount"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/hermesfiles"
+	"github.com/elsewhere-sh/elsewhere/internal/safename"
+)
+
+// claim says who mounts something on a target; two of the user's on one target are an error, and the user's beats ours.
+func (b *planner) claim(target, who string) error {
+	if below(target, stateRoot) {
+		return failure(driver.KindConfig, "%s: %s is elsewhere's own directory; mount it somewhere else", who, target)
+	}
+	if other, ok := b.claims[target]; ok {
+		return failure(driver.KindConfig, "%s: %s is mounted already by %s; drop one of the two", who, target, other)
+	}
+	b.claims[target] = who
+	return nil
+}
+
+func (b *planner) claimed(target string) bool { _, ok := b.claims[target]; return ok }
+
+// tmpfs mounts a tmpfs that is ours.
+func (b *planner) tmpfs(target, options string) { b.p.host.Tmpfs[target] = options }
+
+// bind mounts a directory of this machine that is ours; unlike a volume of the user's, one that is missing is an error of the
+// engine and not made by it.
+func (b *planner) bind(source, target string, readOnly bool) {
+	b.p.host.Mounts = append(b.p.host.Mounts, mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: readOnly})
+}
+
+// setUserMounts takes docker_volumes and what docker_extra_args mounts.
+func (b *planner) setUserMounts() error {
+	key := "docker_volumes"
+	for i, text := range b.cfg.Strings(key) {
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		who := fmt.Sprintf("%s entry %d, %q (%s)", key, i+1, text, b.cfg.Origin(key))
+		v, err := parseVolume(text, b.env["HOME"])
+		if err != nil {
+			return failure(driver.KindConfig, "%s: %w", who, err)
+		}
+		if err := b.addVolume(v, who); err != nil {
+			return err
+		}
+	}
+	who := "docker_extra_args (" + b.cfg.Origin("docker_extra_args") + ")"
+	for _, v := range b.args.volumes {
+		if err := b.addVolume(v, who+": --volume "+v.bind()); err != nil {
+			return err
+		}
+	}
+	for _, m := range b.args.mounts {
+		who := who + ": --mount on " + m.Target
+		if err := b.claim(m.Target, who); err != nil {
+			return err
+		}
+		if m.Type == mount.TypeBind {
+			if err := b.addSource(m.Source, m.Target, m.ReadOnly, who); err != nil {
+				return err
+			}
+		}
+		b.p.host.Mounts = append(b.p.host.Mounts, m)
+	}
+	for target, options := range b.args.tmpfs {
+		if err := b.claim(target, who+": --tmpfs "+target); err != nil {
+			return err
+		}
+		b.tmpfs(target, options)
+	}
+	return nil
+}
+
+func (b *planner) addVolume(v volume, who string) error {
+	if err := b.claim(v.target, who); err != nil {
+		return err
+	}
+	if !v.named {
+		if err := b.addSource(v.source, v.target, v.readOnly(), who); err != nil {
+			return err
+		}
+	}
+	b.p.host.Binds = append(b.p.host.Binds, v.bind())
+	return nil
+}
+
+// addSource checks what a bind of the user's mounts, and notes what it means.
+func (b *planner) addSource(source, target string, readOnly bool, who string) error {
+	b.inside.mounts = append(b.inside.mounts, shared{source, target})
+	if !b.local {
+		return nil
+	}
+	resolved, err := filepath.EvalSymlinks(source)
+	if errors.Is(err, fs.ErrNotExist) {
+		return failure(driver.KindConfig, "%s: %s does not exist on this machine; make it first (the engine would make an empty directory that belongs to root)", who, source)
+	}
+	if err != nil {
+		return failure(driver.KindConfig, "%s: %w", who, err)
+	}
+	if name := path.Base(filepath.ToSlash(resolved)); slices.Contains(engineSockets, name) || resolved == strings.TrimPrefix(b.engineHost, "unix://") {
+		b.weaken("the engine's socket is mounted on " + target + ": what runs in there can do anything on the engine's machine")
+	} else if resolved == "/" && !readOnly {
+		b.weaken("the whole file system of this machine is mounted on " + target + " and can be written to")
+	}
+	return nil
+}
+
+// engineSockets are the names of sockets through which a container is master of the engine's machine.
+var engineSockets = []string{"docker.sock", "podman.sock", "containerd.sock", "crio.sock"}
+
+// setData mounts home and workspace: directories that are kept, or tmpfs. What the user mounts there is left as it is.
+func (b *planner) setData() error {
+	if b.cfg.Bool("docker_mount_cwd_to_workspace") {
+		dir, err := callerDir(b.cfg, b.req, b.account.Home)
+		if err != nil {
+			return err
+		}
+		if err := b.claim(workspace, "docker_mount_cwd_to_workspace"); err != nil {
+			return err
+		}
+		b.bind(dir, workspace, false)
+		b.inside.mounts = append(b.inside.mounts, shared{dir, workspace})
+		b.inside.fallback = workspace
+		b.p.settings["docker_mount_cwd_to_workspace"] = dir
+	}
+	switch {
+	case !b.p.data:
+		b.setTmpfsData()
+		b.feature("data", driver.Unsupported, "gone with the container: container_persistent is off")
+	case !b.local:
+		b.setVolumeData()
+	default:
+		b.setKeptData()
+	}
+	return nil
+}
+
+// own are the places of the container that hold its user's files, by what they are called where they are kept.
+func (b *planner) own() []shared {
+	var free []shared
+	for _, place := range []shared{{"home", b.account.Home}, {"workspace", workspace}} {
+		if !b.claimed(place.target) {
+			free = append(free, place)
+		}
+	}
+	return free
+}
+
+func (b *planner) setTmpfsData() {
+	uid, gid := b.account.UID, b.account.GID
+	if !b.claimed(workspace) {
+		b.tmpfs(workspace, b.tmpfsOptions("workspace", uid, gid))
+	}
+	for _, target := range []string{"/home", "/root"} {
+		if !b.claimed(target) && target != b.account.Home && (target == "/home" || b.account.root()) {
+			b.tmpfs(target, b.tmpfsOptions("home", -1, -1))
+		}
+	}
+	if !b.claimed(b.account.Home) {
+		b.tmpfs(b.account.Home, b.tmpfsOptions("home", uid, gid))
+	}
+}
+
+// setKeptData binds directories of this machine. Hermes has them under the same names, so both find the same files.
+func (b *planner) setKeptData() {
+	root := b.cfg.String("sandbox_dir")
+	if root == "" {
+		root = filepath.Join(b.req.Identity.Home, "sandboxes")
+	}
+	dir := filepath.Join(root, "docker", dataName(b.req, b.cfg.String("docker_shared_container_key")))
+	for _, place := range b.own() {
+		source := filepath.Join(dir, place.source)
+		b.bind(source, place.target, false)
+		b.p.dataDirs = append(b.p.dataDirs, source)
+	}
+	b.p.settings["data"] = dir
+	b.feature("data", driver.Active, "kept in "+dir)
+}
+
+// dataName names the directory of a task's files as Hermes does: its default task is called after the shared key or the
+// profile, where there is one.
+func dataName(req driver.OpenRequest, sharedKey string) string {
+	name := ""
+	if sharedKey != "" {
+		name = "shared:" + sharedKey
+	} else if p := req.Identity.Profile; p != "" && p != "default" {
+		name = "profile:" + p
+	}
+	switch {
+	case name == "":
+		name = req.Task
+	case req.Task != "default":
+		name += "/" + req.Task
+	}
+	return safename.Of(name)
+}
+
+// setVolumeData keeps the data in volumes of an engine that is on another machine.
+func (b *planner) setVolumeData() {
+	for _, place := range b.own() {
+		name := b.p.name + "-" + place.source
+		b.p.host.Mounts = append(b.p.host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: name, Target: place.target})
+		b.p.volumes = append(b.p.volumes, name)
+	}
+	b.p.settings["data"] = "volumes"
+	b.feature("data", driver.Active, "kept in volumes of the engine: "+strings.Join(b.p.volumes, ", "))
+}
+
+// setHermesFiles mounts skills, caches and credential files below .hermes in the container's home.
+func (b *planner) setHermesFiles() {
+	home := b.req.Identity.Home
+	names := b.cfg.Strings("credential_files")
+	if home == "" || b.cfg.Bool("docker_skip_profile_mounts") {
+		return
+	}
+	if !b.local {
+		b.notice("the engine is on another machine: skills, caches and credential files of HERMES_HOME are not mounted")
+		return
+	}
+	inside := path.Join(b.account.Home, ".hermes")
+	mounts, notices := hermesfiles.Mounts(home)
+	b.p.notices = append(b.p.notices, notices...)
+	var on, places []string
+	for _, m := range mounts {
+		target := path.Join(inside, m.Target)
+		if b.claimed(target) {
+			continue
+		}
+		b.bind(m.Source, target, m.ReadOnly)
+		on = append(on, m.Target)
+		places = append(places, m.Target+"="+m.Source)
+	}
+	b.p.settings["hermes_files"] = strings.Join(places, "\n")
+	if len(names) == 0 || b.claimed(inside) {
+		return
+	}
+	// A directory whose files are replaced is current inside, a file that is mounted is not; so .hermes is the staging
+	// directory, with the rest mounted on it.
+	staging, notices := hermesfiles.NewStaging(home, b.p.name, names, on)
+	b.p.notices = append(b.p.notices, notices...)
+	b.bind(staging.Dir(), inside, true)
+	b.p.settings["credential_files"] = "staged"
+	b.p.staging, b.p.refresh = filepath.Dir(staging.Dir()), staging.Refresh
+}
+
+// makeDataDirs makes the directories of this machine that hold the container's files: their parents for nobody else, they
+// themselves for the container's user. One that is there is left as it is.
+func (p *plan) makeDataDirs() error {
+	for _, dir := range p.dataDirs {
+		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+			return fmt.Errorf("the directory for the sandbox's files cannot be made: %w; set sandbox_dir to one that can", err)
+		}
+		err := os.Mkdir(dir, 0o700)
+		if errors.Is(err, fs.ErrExist) && isDir(dir) {
+			continue
+		}
+		if err == nil {
+			err = p.giveData(dir)
+		}
+		if err != nil {
+			return fmt.Errorf("the directory for the sandbox's files cannot be made: %w", err)
+		}
+	}
+	return nil
+}
+
+// giveData lets the container's user write to a new directory. Its parents keep everybody else out.
+func (p *plan) giveData(dir string) error {
+	if p.dataUID == os.Getuid() || p.dataUID == 0 {
+		return nil
+	}
+	if p.dataUID > 0 && os.Getuid() == 0 {
+		return os.Chown(dir, p.dataUID, p.dataGID)
+	}
+	return os.Chmod(dir, 0o777)
+}

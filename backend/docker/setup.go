@@ -1,0 +1,168 @@
+package docker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
+)
+
+// surroundings are what is found inside a container.
+type surroundings struct {
+	user, home, dir string
+	state, private  string   // directories for state files, of mode 0700
+	others          []string // private directories of other processes of this machine and user
+	notices         []string
+}
+
+// setupScript says who the container's user is, where he is at home, and makes the directories for state files. It uses
+// builtins, but for mkdir: where an image has none, the tmpfs itself is the one directory. What it prints ends in NULs.
+// Arguments: the tmpfs, the name of the private directory, what the names of others begin with, the wanted directory, the
+// wanted home.
+const setupScript = `umask 077
+shopt -s nullglob
+root=$1 own=$2 others=$3 dir=$4 home=${5:-$HOME} user=
+while IFS=: read -r name _ uid _ _ place _; do
+	[[ $uid != "$EUID" ]] || { user=$name home=${home:-$place}; break; }
+done 2>/dev/null </etc/passwd
+[[ $home == /* ]] || home=/
+for dir in "$dir" "$home" /; do
+	[[ ! $dir ]] || ! cd -- "$dir" 2>/dev/null || break
+done
+state=$root/state private=$root/$own
+if type -P mkdir >/dev/null; then
+	mkdir -p -- "$state" "$private" || exit 1
+	for made in "$state" "$private"; do
+		[[ -d $made && ! -L $made && -O $made && -w $made ]] || { echo "$made cannot be used by user $EUID" >&2; exit 1; }
+	done
+else
+	state=$root private=$root
+	[[ -w $root ]] || { echo "$root cannot be written by user $EUID" >&2; exit 1; }
+fi
+printf '%s\0' "elsewhere" "${user:-$EUID}" "$home" "$dir" "$state" "$private"
+for made in "$root/$others"*; do
+	[[ $made == "$private" ]] || printf '%s\0' "$made"
+done`
+
+// lookAround runs the first bash in the container. The container may have just been started by somebody else.
+func (s *sandbox) lookAround(ctx context.Context) (*surroundings, error) {
+	if home := s.plan.home; home != "" {
+		s.env = []string{"HOME=" + home}
+	}
+	out, err := s.run(ctx, setupScript, stateRoot, s.privateName(), s.privatePrefix(), s.plan.dir, s.plan.home)
+	fields := strings.Split(out, "\x00")
+	if err != nil || len(fields) < 7 || fields[0] != "elsewhere" {
+		return nil, s.setupFailed(ctx, out, err)
+	}
+	a := &surroundings{user: fields[1], home: fields[2], dir: fields[3], state: fields[4], private: fields[5], others: fields[6 : len(fields)-1]}
+	s.env = []string{"HOME=" + a.home}
+	if want := s.plan.dir; want != "" && a.dir != path.Clean(want) && a.dir != want {
+		a.notices = append(a.notices, "the directory "+want+" is not in the container or cannot be entered; sessions start in "+a.dir)
+	}
+	return a, nil
+}
+
+// setupFailed says why no bash looked around. An engine tells of a bash that is not there in the output of the exec, or by a
+// container whose main process has ended at once.
+func (s *sandbox) setupFailed(ctx context.Context, out string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	missing := func(text string) bool {
+		return strings.Contains(text, "bash") && (strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory"))
+	}
+	if missing(out) || err != nil && missing(err.Error()) {
+		return s.noBash()
+	}
+	if failed, ok := errors.AsType[*scriptError](err); ok {
+		text := failed.Error()
+		if said := oneLine(out); said != "" && failed.said == "" {
+			text = said
+		}
+		return failure(driver.KindConfig, "the container of the image %s cannot be used: %s", s.plan.config.Image, text)
+	}
+	if classify(err) != driver.KindLost {
+		if err == nil {
+			err = errors.New("its bash answered " + oneLine(out[:min(len(out), 200)]))
+		}
+		return failure(driver.KindUnavailable, "the container of the image %s cannot be used: %w", s.plan.config.Image, err)
+	}
+	// It ended at once: why?
+	found, ierr := s.eng.ContainerInspect(ctx, s.id, client.ContainerInspectOptions{})
+	if ierr != nil || found.Container.State.Status != container.StateExited {
+		return err
+	}
+	log := s.lastWords(ctx)
+	if found.Container.State.ExitCode == 127 && missing(log) {
+		return s.noBash()
+	}
+	return failure(driver.KindConfig, "the container of the image %s ends as soon as it is started, with %d: %s", s.plan.config.Image, found.Container.State.ExitCode, log)
+}
+
+// lastWords are what the container's main process has printed.
+func (s *sandbox) lastWords(ctx context.Context) string {
+	logs, err := s.eng.ContainerLogs(ctx, s.id, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: "5"})
+	if err != nil {
+		return "it left no word"
+	}
+	defer logs.Close()
+	text := make([]byte, tailBytes)
+	n, _ := logs.Read(text)
+	words := strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' {
+			return -1
+		}
+		return r
+	}, string(text[:n]))
+	if words = oneLine(words); words == "" {
+		return "it left no word"
+	}
+	return words
+}
+
+// privateName names the directory for this process's own state files; those of the same machine, user and home begin alike,
+// so that only they are judged by their leases.
+func (s *sandbox) privateName() string { return s.privatePrefix() + s.req.Identity.Owner }
+
+func (s *sandbox) privatePrefix() string {
+	id := s.req.Identity
+	sum := sha256.Sum256([]byte(id.Machine + "\x00" + id.UID + "\x00" + id.Home))
+	return "private-" + hex.EncodeToString(sum[:6]) + "-"
+}
+
+// removeDead removes the private directories of processes of this machine that are dead.
+func (s *sandbox) removeDead(dirs []string) {
+	if len(dirs) == 0 {
+		return
+	}
+	home := s.req.Identity.Home
+	dead, err := owner.Dead(home)
+	if err != nil {
+		return
+	}
+	var gone []string
+	for _, dir := range dirs {
+		id := strings.TrimPrefix(path.Base(dir), s.privatePrefix())
+		if slices.Contains(dead, id) || !owner.Known(home, id) {
+			gone = append(gone, dir)
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+	defer cancel()
+	if _, err := s.run(ctx, removeScript, append([]string{"-rf"}, gone...)...); err != nil {
+		s.log.Debug("state files of dead processes were not removed", "container", s.plan.name, "error", err)
+	}
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+
+	"github.com/elsewhere-sh/elsewhere"
+)
+
+// rig is how one backend is measured: what it is set to, and the bare way to run a command there, which is the floor.
+type rig struct {
+	settings []string // added to the environment
+	bare     string   // the floor's name
+	// run runs a command by the bare way in the place where sb is, and passes its stdout on to out.
+	run func(ctx context.Context, sb *elsewhere.Sandbox, out io.Writer, command string) error
+	// fresh makes a new sandbox by the bare way, runs `true` in it and gives the end of it back, which is not measured.
+	// Nil on local.
+	fresh func(ctx context.Context) (remove func(), err error)
+
+	spaced, bursts, block float64 // the aims of a call, as ratios to the floor
+	sessions              []int   // how many are opened at once
+}
+
+// rigs are the backends that can be measured.
+func rigs() map[string]rig {
+	return map[string]rig{
+		"local": {
+			bare: "bash -c true", run: runHere,
+			spaced: 0.35, bursts: 0.6, block: 1.5, sessions: []int{1, 10, 100},
+		},
+		"docker":      dockerRig(),
+		"singularity": apptainerRig(),
+	}
+}
+
+func runHere(ctx context.Context, _ *elsewhere.Sandbox, out io.Writer, command string) error {
+	return runProgram(ctx, out, "bash", "-c", command)
+}
+
+// runProgram runs a program of this machine with its output read in 64 KiB.
+func runProgram(ctx context.Context, out io.Writer, argv ...string) error {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	_, copyErr := io.CopyBuffer(out, struct{ io.Reader }{pipe}, make([]byte, 64<<10))
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("%v: %w", argv, err)
+	}
+	return copyErr
+}
+
+// setting is a variable of the caller's, or what stands for it.
+func setting(name, usual string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return usual
+}
+
+// apptainerRig measures an instance next to `apptainer exec instance://...`.
+func apptainerRig() rig {
+	image := setting("BENCH_SINGULARITY_IMAGE", "/var/cache/elsewhere-testbed/base.sif")
+	return rig{
+		settings: []string{"TERMINAL_SINGULARITY_IMAGE=" + image},
+		bare:     "apptainer exec bash -c true",
+		run: func(ctx context.Context, sb *elsewhere.Sandbox, out io.Writer, command string) error {
+			return runProgram(ctx, out, "apptainer", "exec", "--cleanenv", "instance://"+sb.Info().SandboxID, "bash", "-c", command)
+		},
+		fresh: func(ctx context.Context) (func(), error) {
+			const name = "elsewhere-bench-bare"
+			remove := func() { _ = exec.Command("apptainer", "instance", "stop", name).Run() }
+			start := []string{"apptainer", "instance", "start", "--containall", "--no-home", "--writable-tmpfs"}
+			if os.Geteuid() == 0 {
+				start = append(start, "--userns")
+			}
+			if err := runProgram(ctx, io.Discard, append(start, image, name)...); err != nil {
+				return remove, err
+			}
+			return remove, runProgram(ctx, io.Discard, "apptainer", "exec", "--cleanenv", "instance://"+name, "bash", "-c", "true")
+		},
+		spaced: 0.015, bursts: 0.3, sessions: []int{1, 50},
+	}
+}
