@@ -77,6 +77,9 @@ func destroy(ctx context.Context, prog *program, rec *record, file string, data 
 		return err
 	}
 	errs := []error{removeTree(ctx, rec.State)}
+	if rec.Staging != "" {
+		errs = append(errs, removeTree(ctx, rec.Staging))
+	}
 	if data {
 		errs = append(errs, removeTree(ctx, rec.Dir))
 		_ = os.Remove(filepath.Dir(rec.Dir)) // the last one
