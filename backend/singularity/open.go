@@ -144,7 +144,12 @@ func (o *opener) ensure(ctx context.Context, rec *record) (*record, error) {
 	}
 	found, there := running[o.plan.name]
 	if there && beginOf(found.PID) == "" {
-		there = false // its file is left; the engine drops it when the name is used again
+		wait, cancel := context.WithTimeout(ctx, stopTimeout)
+		defer cancel()
+		if err := letGo(wait, o.prog, o.plan.name); err != nil {
+			return nil, err
+		}
+		there = false
 	}
 	switch {
 	case rec != nil && there && rec.PID == found.PID && rec.lives():
