@@ -13,6 +13,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 	"github.com/elsewhere-sh/elsewhere/internal/exitmeaning"
 	"github.com/elsewhere-sh/elsewhere/internal/output"
+	"github.com/elsewhere-sh/elsewhere/internal/signame"
 )
 
 // call is one Run: what was asked, the shell that runs it, what came.
@@ -131,7 +132,10 @@ func (c *call) reported(ctx context.Context) {
 	provisional := sh.endReport.Kind == 'P'
 	code, certain := sh.endReport.Code()
 	c.code = code
-	if !certain || provisional {
+	if name := signame.Of(code - 128); !certain && !provisional && c.sh.at.info.Linger && name != "" {
+		// It dies of a signal, but not while it has children in the background.
+		c.cause, c.signal = Signaled, name
+	} else if !certain || provisional {
 		// It is dying of a signal, or the command's own EXIT trap runs: the process's own end tells.
 		if provisional {
 			c.awaitTrap(ctx)
@@ -290,7 +294,7 @@ func (c *call) noteEnd() {
 	if c.capturing {
 		return
 	}
-	if c.opts.Dir == "" {
+	if c.opts.Dir == "" && c.cwdAfter != c.cwd {
 		c.sh.endCwd = c.cwdAfter
 	}
 	c.s.awaitSave(c.sh)

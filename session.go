@@ -55,6 +55,7 @@ type Session struct {
 
 	ends      atomic.Int64 // counts calls that ended
 	committed int64        // which of them wrote the current state
+	moved     int64        // which of them set the directory
 }
 
 // begin counts a call in, unless the session is closed.
@@ -164,6 +165,9 @@ func (s *Session) awaitSave(sh *shell) {
 		case <-ctx.Done():
 		}
 		err := s.finishSave(sh)
+		if err != nil && sh.exitedNow() && sh.at.askLost(ctx) != nil {
+			err = nil // it went with the sandbox, which the next result tells
+		}
 		// Before anybody who waited for the state goes on: Close lets the watchdog end what is not released.
 		sh.release()
 		s.mu.Lock()
@@ -194,7 +198,7 @@ func (s *Session) finishSave(sh *shell) error {
 	switch sh.savedKind {
 	case 'U':
 		s.sb.removeState(sh.slot)
-		return s.commit(stateRef{}, sh.endCwd, sh.ending)
+		return s.keep(*sh.from, sh.endCwd, sh.ending)
 	case 'S':
 		return s.commit(stateRef{path: sh.slot, private: sh.from.private}, sh.endCwd, sh.ending)
 	default:
@@ -207,23 +211,39 @@ func (s *Session) saveFailed(sh *shell, why string) error {
 	return wrap(errText(why), driver.KindUnavailable, "session", s.sb.backend, s.name, "free some space and run the command again")
 }
 
-// commit switches to a new version of the state (path "" keeps the one that is current) and of the directory ("" keeps it).
-// ending is the place of the call that wrote it among those that ended: the one that ended last wins, whichever is written
-// first.
+// keep is for a call that changed nothing but perhaps the directory ("" keeps that too): what others saved meanwhile stays.
+func (s *Session) keep(from stateRef, cwd string, ending int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steady = from == s.state
+	return s.switchTo(stateRef{}, s.cwdAfter(cwd, ending))
+}
+
+// commit switches to a new version of the state and of the directory ("" keeps that). ending is the place of the call that
+// wrote it among those that ended: the one that ended last wins, whichever is written first.
 func (s *Session) commit(state stateRef, cwd string, ending int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	cwd = s.cwdAfter(cwd, ending)
 	if ending < s.committed {
-		if state.path != "" {
-			s.sb.removeState(state.path)
-		}
-		return nil
+		s.sb.removeState(state.path)
+		return s.switchTo(stateRef{}, cwd)
 	}
-	s.committed = ending
-	s.steady = state.path == ""
-	if cwd == "" {
-		cwd = s.cwd
+	s.committed, s.steady = ending, false
+	return s.switchTo(state, cwd)
+}
+
+// cwdAfter is the session's directory after a call that ended in cwd, "" for one that does not set it. s.mu is held.
+func (s *Session) cwdAfter(cwd string, ending int64) string {
+	if cwd == "" || ending < s.moved {
+		return s.cwd
 	}
+	s.moved = ending
+	return cwd
+}
+
+// switchTo makes state (path "" keeps what is current) and cwd the session's. s.mu is held.
+func (s *Session) switchTo(state stateRef, cwd string) error {
 	var remove []string
 	if s.file != nil {
 		superseded, err := s.file.switchTo(state.path, cwd)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+	"github.com/elsewhere-sh/elsewhere/internal/signame"
 )
 
 const (
@@ -356,17 +357,11 @@ func (p *process) containerGone(ctx context.Context) bool {
 	return false
 }
 
-// signalNames are the signals that end a process, by their number on Linux.
-var signalNames = map[int]string{
-	1: "HUP", 2: "INT", 3: "QUIT", 4: "ILL", 5: "TRAP", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KILL", 10: "USR1", 11: "SEGV", 12: "USR2",
-	13: "PIPE", 14: "ALRM", 15: "TERM", 16: "STKFLT", 24: "XCPU", 25: "XFSZ", 26: "VTALRM", 27: "PROF", 29: "IO", 30: "PWR", 31: "SYS",
-}
-
 // exitStatus reads the engine's code. An engine gives 128+n for a death by signal n and for an exit with that code, and
 // nothing tells one from the other. A bash of ours reports its exits, with their codes, before it leaves; what is asked here
 // is the end of one that could not: it was killed, or another program took its place. So such a code is taken for the signal.
 func exitStatus(code int) driver.ExitStatus {
-	return driver.ExitStatus{Code: code, Signal: signalNames[code-128]}
+	return driver.ExitStatus{Code: code, Signal: signame.Of(code - 128)}
 }
 
 // killScript ends every process that has $1 ("NAME=ID") in its environment, by builtins alone. The script itself has

@@ -75,7 +75,13 @@ func place(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place {
 			if err != nil {
 				return err
 			}
-			return syscall.Kill(running[where.SandboxID].PID, syscall.SIGKILL)
+			pid := running[where.SandboxID].PID
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				return err
+			}
+			// It ends after all others of its namespace have.
+			await(t, "the instance is gone", func() bool { return beginOf(pid) == "" })
+			return nil
 		},
 	}
 }

@@ -4,9 +4,12 @@ package singularity
 
 import (
 	"context"
+	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/hermesfiles"
 )
 
 // mount is something of this machine that is visible inside.
@@ -46,11 +49,42 @@ func (m mount) String() string {
 // that refresh brings up to date.
 type shared struct {
 	mounts  []mount
+	staging string                                                  // what holds that directory, or ""
 	refresh func(ctx context.Context) (notices []string, err error) // nil where there is nothing to refresh
 	notices []string
 }
 
-// hermesFiles gives what the instance with this home directory inside gets of HERMES_HOME.
-func hermesFiles(driver.OpenRequest, string) (shared, error) {
-	return shared{}, nil
+// hermesFiles gives what an instance gets of HERMES_HOME, below .hermes in its home directory. A directory whose files are
+// replaced is current inside, a file that is mounted is not: so with credential files .hermes is the staging directory, and
+// the rest is mounted on it.
+func hermesFiles(req driver.OpenRequest, instance, home string) shared {
+	if req.Identity.Home == "" {
+		return shared{}
+	}
+	inside := path.Join(home, ".hermes")
+	found, notices := hermesfiles.Mounts(req.Identity.Home)
+	s := shared{notices: notices}
+	var on []string
+	for _, m := range found {
+		s.mounts = append(s.mounts, mount{source: m.Source, target: path.Join(inside, m.Target), readOnly: true, kind: string(m.Kind)})
+		on = append(on, m.Target)
+	}
+	names := req.Config.Strings("credential_files")
+	if len(names) == 0 {
+		return s
+	}
+	staging, notices := hermesfiles.NewStaging(req.Identity.Home, instance, names, on)
+	s.notices = append(s.notices, notices...)
+	s.staging, s.refresh = filepath.Dir(staging.Dir()), staging.Refresh
+	s.mounts = append([]mount{{source: staging.Dir(), target: inside, readOnly: true, kind: "credentials"}}, s.mounts...)
+	return s
+}
+
+// strings are the mounts for people, and for the record.
+func (s shared) strings() []string {
+	var all []string
+	for _, m := range s.mounts {
+		all = append(all, m.String())
+	}
+	return all
 }

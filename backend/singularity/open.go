@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,10 +144,19 @@ func (o *opener) ensure(ctx context.Context, rec *record) (*record, error) {
 	}
 	found, there := running[o.plan.name]
 	if there && beginOf(found.PID) == "" {
-		there = false // its file is left; the engine drops it when the name is used again
+		wait, cancel := context.WithTimeout(ctx, stopTimeout)
+		defer cancel()
+		if err := letGo(wait, o.prog, o.plan.name); err != nil {
+			return nil, err
+		}
+		there = false
 	}
 	switch {
 	case rec != nil && there && rec.PID == found.PID && rec.lives():
+		if want := o.plan.shared.strings(); !slices.Equal(rec.Shared, want) {
+			// Not worth the processes that run in it.
+			o.plan.notices = append(o.plan.notices, "the skills and caches of HERMES_HOME that are there now are not those that the instance was started with: `elsewhere sandbox stop` lets the next call see them")
+		}
 		return rec, nil
 	case rec != nil && there && rec.PID == 0:
 		// Whoever started it was killed before he could write so. It was started with what the record says.
@@ -186,6 +196,7 @@ func (o *opener) make(ctx context.Context, rec *record) (_ *record, err error) {
 		}
 	}
 	rec.PID, rec.Source, rec.User, rec.Home = 0, source, p.user, p.home
+	rec.Shared, rec.Staging = p.shared.strings(), p.shared.staging
 	rec.Machine, rec.Owner = o.req.Identity.Machine, o.req.Identity.Owner
 	defer func() {
 		if err == nil {
@@ -227,6 +238,33 @@ func (o *opener) makeDirs(ctx context.Context, fresh bool) error {
 	}
 	for _, dir := range []string{p.dir, filepath.Join(p.dir, "overlay"), filepath.Join(p.dir, "work"), filepath.Join(p.dir, "home"), p.stateDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	if p.shared.refresh != nil {
+		notices, err := p.shared.refresh(ctx)
+		p.notices = append(p.notices, notices...)
+		if err != nil {
+			return err
+		}
+	}
+	return p.makeMountPoints()
+}
+
+// makeMountPoints makes the directories below the home that others are mounted on: the engine cannot, in what is mounted
+// itself. Commands may have written there, so nothing leads out of it.
+func (p *plan) makeMountPoints() error {
+	root, err := os.OpenRoot(filepath.Join(p.dir, "home"))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, m := range p.shared.mounts {
+		rel, err := filepath.Rel(p.home, m.target)
+		if err != nil {
+			return err
+		}
+		if err := root.MkdirAll(rel, 0o700); err != nil {
 			return err
 		}
 	}

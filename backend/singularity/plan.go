@@ -77,9 +77,7 @@ func makePlan(req driver.OpenRequest, prog *program) (*plan, error) {
 		p.cache = filepath.Join(p.scratch, ".apptainer")
 	}
 	p.cache = filepath.Join(p.cache, "elsewhere")
-	if p.shared, err = hermesFiles(req, p.home); err != nil {
-		return nil, err
-	}
+	p.shared = hermesFiles(req, p.name, p.home)
 	p.notices = append(p.notices, p.shared.notices...)
 	p.startDir(cfg.String("cwd"))
 	p.forward(req)
@@ -139,8 +137,8 @@ func (p *plan) fingerprint(cfg driver.Config) kept.Settings {
 		"container_cpu":          strconv.FormatFloat(cfg.Float("container_cpu"), 'f', -1, 64),
 		"singularity_pids_limit": strconv.FormatInt(cfg.Int("singularity_pids_limit"), 10),
 	}
-	for _, m := range p.shared.mounts {
-		s["mount "+m.target] = m.String()
+	if p.shared.refresh != nil {
+		s["credential_files"] = "staged"
 	}
 	return s
 }

@@ -34,8 +34,12 @@ type record struct {
 	Source string `json:"source"` // what the engine was given
 	Dir    string `json:"dir"`    // overlay, home and temporary files
 	State  string `json:"state"`  // state files
-	User   string `json:"user"`   // inside
-	Home   string `json:"home"`   // inside
+	// Shared is what is mounted of HERMES_HOME, and Staging holds the copies of credential files; "" for none.
+	Shared  []string `json:"shared"`
+	Staging string   `json:"staging"`
+
+	User string `json:"user"` // inside
+	Home string `json:"home"` // inside
 
 	Created time.Time `json:"created"`
 	Started time.Time `json:"started"`

@@ -158,6 +158,55 @@ func TestTheVariablesOfASpecArriveAsTheyAre(t *testing.T) {
 	}
 }
 
+func TestSkillsCachesAndCredentialFilesAreThereAndCurrent(t *testing.T) {
+	needEngine(t)
+	w := newWhere(t, "credential_files", "token.json,.env")
+	put := func(file, text string) {
+		file = filepath.Join(w.home, file)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("skills/one/run.sh", "echo skill")
+	put("cache/web/page", "page")
+	put("token.json", "first")
+	put(".env", "SECRET=x")
+	sb := w.open("default")
+	if got := bash(t, sb, `cd ~/.hermes && bash skills/one/run.sh && cat cache/web/page token.json; ls -A | grep -c env; echo x 2>/dev/null > skills/x || echo refused; echo x 2>/dev/null > token.json || echo refused`); got != "skill\npagefirst0\nrefused\nrefused\n" {
+		t.Errorf("inside: %q", got)
+	}
+	if !said(sb.info.Notices, ".env") {
+		t.Errorf("notices %q", sb.info.Notices)
+	}
+	put("token.json", "second")
+	if _, err := sb.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := bash(t, sb, `cat ~/.hermes/token.json`); got != "second" {
+		t.Errorf("after a change: %q", got)
+	}
+	put("cache/images/new", "x")
+	if again := w.open("default"); !said(again.info.Notices, "sandbox stop") || again.rec.PID != sb.rec.PID {
+		t.Errorf("a cache that is new: %q", again.info.Notices)
+	}
+	staging := sb.rec.Staging
+	if _, err := os.Stat(staging); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.keeper().Remove(t.Context(), sb.rec.Name, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(staging); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("copies of credential files are left: %v", err)
+	}
+}
+
 func TestFilesOutliveTheInstanceAndTemporaryOnesDoNot(t *testing.T) {
 	needEngine(t)
 	w := newWhere(t)

@@ -50,9 +50,31 @@ func stop(ctx context.Context, prog *program, rec *record) error {
 	if begin != "" && beginOf(found.PID) == begin {
 		return failure(driver.KindUnavailable, "the instance %s does not end: %w", rec.Name, err)
 	}
+	if err := letGo(ctx, prog, rec.Name); err != nil {
+		return err
+	}
 	_ = os.Remove(found.OutLog)
 	_ = os.Remove(found.ErrLog)
 	return nil
+}
+
+// letGo waits until the engine lists the instance no longer: its processes may be gone while its overlay is still mounted,
+// and until then its name is taken.
+func letGo(ctx context.Context, prog *program, name string) error {
+	for {
+		running, err := prog.list(ctx, name)
+		if err != nil {
+			return failure(driver.KindUnavailable, "cannot ask which instances run: %w", err)
+		}
+		if _, there := running[name]; !there {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return failure(driver.KindUnavailable, "the engine does not let go of the instance %s, which has ended: %w", name, ctx.Err())
+		case <-time.After(stopPoll):
+		}
+	}
 }
 
 // kill ends a process if it is the one that began then.
@@ -77,6 +99,9 @@ func destroy(ctx context.Context, prog *program, rec *record, file string, data 
 		return err
 	}
 	errs := []error{removeTree(ctx, rec.State)}
+	if rec.Staging != "" {
+		errs = append(errs, removeTree(ctx, rec.Staging))
+	}
 	if data {
 		errs = append(errs, removeTree(ctx, rec.Dir))
 		_ = os.Remove(filepath.Dir(rec.Dir)) // the last one

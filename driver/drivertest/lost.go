@@ -69,6 +69,7 @@ func lostGroup() group {
 			for i := range 8 {
 				s := b.session("")
 				s.want(fmt.Sprintf(`export A=%d`, i), "")
+				s.flush()
 				all = append(all, s)
 			}
 			b.lose()

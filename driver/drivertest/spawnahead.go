@@ -294,8 +294,8 @@ func concurrencyGroup() group {
 		{name: "the one that ends last wins also where the other's state takes longer to write", run: func(t *test) {
 			s := t.session()
 			s.want(`export WHO=nobody; mkfifo @D/quick @D/slow`, "")
-			for range 3 {
-				quick := s.start(`export WHO=quick; : > @D/q; read -r _ < @D/quick`)
+			for i := range 3 {
+				quick := s.start(fmt.Sprintf(`export WHO=quick%d; : > @D/q; read -r _ < @D/quick`, i))
 				slow := s.start(`for ((i = 0; i < 3000; i++)); do eval "fn_$i() { echo a function that makes the state of this call a big one, $i; }"; done; export WHO=slow; : > @D/s; read -r _ < @D/slow`)
 				s.await("@D/q")
 				s.await("@D/s")
@@ -303,7 +303,21 @@ func concurrencyGroup() group {
 				slow.wait().code(0)
 				s.observe(`echo go > @D/quick`)
 				quick.wait().code(0)
-				s.want(`echo "$WHO"; type -t fn_1; rm @D/q @D/s`, "quick\n")
+				s.want(`echo "$WHO"; type -t fn_1; rm @D/q @D/s`, fmt.Sprintf("quick%d\n", i))
+			}
+		}},
+		{name: "a long call that changes nothing leaves what others saved meanwhile", run: func(t *test) {
+			s := t.session()
+			s.want(`export WHO=before; mkfifo @D/gate`, "")
+			for i := range 3 {
+				long := s.start(`: > @D/on; read -r _ < @D/gate`)
+				s.await("@D/on")
+				s.want(fmt.Sprintf(`export WHO=meanwhile%d; cd /usr`, i), "")
+				s.flush()
+				s.observe(`echo go > @D/gate`)
+				long.wait().code(0)
+				s.flush()
+				s.want(`echo "$WHO"; rm @D/on`, fmt.Sprintf("meanwhile%d\n", i))
 			}
 		}},
 		{name: "two hundred calls at once on one session each get their own output, code and directory", alone: true, run: func(t *test) {
