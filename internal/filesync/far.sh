@@ -272,7 +272,7 @@ found() {
 # moved whole.
 commit() {
 	survey
-	local kind name expect new how state hashed index=-1 whole_tree=$'\n' dir='' parent i
+	local kind name expect new how state hashed index=-1 whole_tree=/ dir='' parent i
 	local -a moves numbers
 	moves=() numbers=()
 	while planned <&3; do

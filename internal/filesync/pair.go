@@ -154,7 +154,7 @@ func (r *pairRun) push(ctx context.Context) error {
 			func(name string) bool { _, ok := r.c.near[name]; return ok },
 			func(name string) (string, error) { return r.c.farToken(name), nil },
 			func(name string) bool { return r.filter.covers(name, r.book.Files[name].Token == directory) })
-		removes = append(removes, r.extras(r.c.far, func(name string) bool { _, ok := r.c.near[name]; return ok })...)
+		removes = deepestFirst(append(removes, r.extras(r.c.far, func(name string) bool { _, ok := r.c.near[name]; return ok })...))
 	}
 	if r.DryRun || len(puts)+len(removes) == 0 {
 		for _, p := range puts {
@@ -220,7 +220,7 @@ func (r *pairRun) pull(ctx context.Context) error {
 		for name, it := range r.c.near {
 			here[name] = it.item
 		}
-		removes = append(removes, r.extras(here, there)...)
+		removes = deepestFirst(append(removes, r.extras(here, there)...))
 	}
 	if r.DryRun {
 		for _, g := range gets {

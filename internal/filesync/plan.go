@@ -234,6 +234,10 @@ func (c *comparison) gone(source func(name string) bool, token func(name string)
 			c.conflict(name, "it is gone at the source, but "+c.reason(name))
 		}
 	}
+	return deepestFirst(removes)
+}
+
+func deepestFirst(removes []removal) []removal {
 	slices.SortFunc(removes, func(a, b removal) int { return sortedAsTree(b.name, a.name) })
 	return removes
 }
