@@ -255,7 +255,7 @@ func sortedNames[T any](m map[string]T) []string {
 func (c *comparison) record(s *shipment, done *shipped) {
 	for _, p := range s.puts {
 		token, ok := done.tokens[p.name]
-		if !ok {
+		if _, asked := c.near[p.name]; !ok || !asked { // a directory on the way is nobody's
 			continue
 		}
 		c.book.Files[p.name] = entry{Token: token, Mode: p.from.Mode, Near: done.stats[p.name], Far: done.items[p.name].Stamp}

@@ -110,6 +110,14 @@ func (p *Profile) Push(ctx context.Context, mappings []Mapping) (notices []strin
 		return nil, err
 	}
 	puts := c.push()
+	for _, conflict := range c.conflicts {
+		p.refused[conflict.Path] = near[conflict.Path].stat
+	}
+	for name, it := range near {
+		if c.below(name) {
+			p.refused[name] = it.stat
+		}
+	}
 	removes := c.gone(
 		func(name string) bool { _, ok := near[name]; return ok || skipped[name] != "" },
 		func(name string) (string, error) { return c.farToken(name), nil },
