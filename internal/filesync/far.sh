@@ -196,11 +196,20 @@ receive() {
 	*) tar -xpof - -C "$stage"; codes=($?) ;;
 	esac
 	case "${codes[*]}" in *[1-9]*) tarred=1 ;; esac
-	if [[ -f $stage/plan && -f $stage/book ]]; then return 0; fi
+	complete=0
+	if [[ -f $stage/plan && -f $stage/book ]]; then survey; fi
+	((complete)) && return 0
 	# What arrived stays for the next attempt, but where there is no room it would only be in the way.
-	local free
-	free=$(df -Pk "$stage" 2>/dev/null) && free=${free##*$'\n'} && set -- $free && [[ ${4:-1} -lt 64 ]] && rm -rf "./$stage"
-	printf 'cut\n'
+	local free why=cut
+	if free=$(df -Pk "$stage" 2>/dev/null); then
+		free=${free##*$'\n'}
+		set -- $free
+		if [[ ${4:-1000} -lt 64 ]]; then
+			why='cut full'
+			rm -rf "./$stage"
+		fi
+	fi
+	printf '%s\n' "$why"
 	return 1
 }
 
@@ -238,11 +247,12 @@ assemble() {
 }
 
 # survey is the first walk through the plan: it puts together what came in parts, lists what stands where something is to
-# go, hashes the plain files among that at once, and lists all names for the stamps.
+# go, hashes the plain files among that at once, lists all names for the stamps, and sees whether the plan is complete.
 survey() {
 	local kind name expect new how
 	while planned; do
 		case $kind in
+		end) complete=1 ;;
 		put | parts) printf '%s\0' "./$name" >&5 ;;
 		esac
 		if [[ $kind == parts ]] && ! assemble; then tarred=1; fi
@@ -271,7 +281,6 @@ found() {
 # commit carries the plan out. Files that go into one directory are moved by one mv; a directory that is not there yet is
 # moved whole.
 commit() {
-	survey
 	local kind name expect new how state hashed index=-1 whole_tree=/ dir='' parent i
 	local -a moves numbers
 	moves=() numbers=()
@@ -289,12 +298,13 @@ commit() {
 		tree | dir) directory ;;
 		put) put ;;
 		remove) remove ;;
+		end) ;;
 		chmod) chmod "$how" "./$name" 2>/dev/null || skip $index 'its mode cannot be set' ;;
 		*) skip $index "unknown: $kind" ;;
 		esac
 	done 3<"$stage/plan" 6<"$stage/hashed"
 	flush
-	printf 'committed\n'
+	printf 'committed %d\n' "$index"
 }
 
 directory() {

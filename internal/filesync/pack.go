@@ -307,6 +307,7 @@ func (p *packer) close(puts []put, removes []removal, book []byte) error {
 			p.record("chmod", it.name, "", "", strconv.FormatInt(int64(it.from.Mode.Perm()), 8))
 		}
 	}
+	p.record("end", "", "", "", "")
 	for _, m := range []struct {
 		name string
 		data []byte

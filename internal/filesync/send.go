@@ -200,6 +200,9 @@ type flushed struct {
 
 func (f *flushed) Close() error { return f.flush() }
 
+// errFull says that the far side has no room.
+var errFull = errors.New("there is no space left on the far side's disk")
+
 // errCut says that the stream did not arrive whole.
 var errCut = errors.New("the transfer broke")
 
@@ -218,8 +221,14 @@ func (done *shipped) read(c *conversation, p *packer, s *shipment, sent error) e
 			}
 			return err
 		}
-		if line == "committed" {
+		if count, ok := strings.CutPrefix(line, "committed "); ok {
+			if count != strconv.Itoa(len(p.names)-1) {
+				return fmt.Errorf("%w: the far side carried out %s of %d steps", errCut, count, len(p.names)-1)
+			}
 			break
+		}
+		if line == "cut full" {
+			return errFull
 		}
 		if line == "cut" {
 			if sent == nil || brokenPipe(sent) {
