@@ -9,6 +9,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/gofrs/flock"
 )
 
 // Copy copies a file, a link or a tree (`elsewhere cp`), as docker cp does: into a directory that is there, under its own
@@ -31,6 +33,34 @@ type Copied struct {
 	Bytes   int64
 	Skipped []Skip // what could not be transferred
 	Resumed bool
+}
+
+// ErrArgument says that a path or an option makes no sense.
+var ErrArgument = errors.New("cannot be done")
+
+func argument(format string, args ...any) error {
+	return &argumentError{fmt.Sprintf(format, args...)}
+}
+
+type argumentError struct{ text string }
+
+func (e *argumentError) Error() string        { return e.text }
+func (e *argumentError) Is(target error) bool { return target == ErrArgument }
+
+// LockCopy keeps copies of the same files to the same place apart: one that goes on where an earlier one was cut has to be
+// alone. Where another process holds the lock ok is false, and the copy needs an ID of its own.
+func LockCopy(dir, place, near, far string) (unlock func(), ok bool) {
+	abs, err := filepath.Abs(near)
+	if err != nil || os.MkdirAll(dir, 0o700) != nil {
+		return nil, false
+	}
+	// Few files for all copies there may ever be; two that share one by chance only cannot both go on.
+	lock := flock.New(filepath.Join(dir, "copy-"+key(place, abs, far)[:2]+".lock"), flock.SetPermissions(0o600))
+	if ok, err := lock.TryLock(); err != nil || !ok {
+		_ = lock.Close()
+		return nil, false
+	}
+	return func() { _ = lock.Close() }, true
 }
 
 // destination says below which root and with which name before each path a source goes.
@@ -76,7 +106,7 @@ func (c *Copy) To(ctx context.Context) (*Copied, error) {
 		return nil, err
 	}
 	if !l.exists && strings.HasSuffix(c.Far, "/") && !info.IsDir() {
-		return nil, fmt.Errorf("%s: there is no such directory there", c.Far)
+		return nil, argument("%s: there is no such directory there", c.Far)
 	}
 	root, prefix := destination(path.Clean(c.Far), l.exists, filepath.Base(abs), contents, c.Exact)
 	done := &Copied{}
@@ -146,10 +176,10 @@ func (c *Copy) From(ctx context.Context) (*Copied, error) {
 	info, serr := os.Stat(abs)
 	there := serr == nil && info.IsDir()
 	if !there && !isDir && strings.HasSuffix(filepath.ToSlash(c.Near), "/") {
-		return nil, fmt.Errorf("%s: there is no such directory here", c.Near)
+		return nil, argument("%s: there is no such directory here", c.Near)
 	}
 	if serr == nil && !there && isDir {
-		return nil, fmt.Errorf("%s is a file, and %s a directory", c.Near, source)
+		return nil, argument("%s is a file, and %s a directory", c.Near, source)
 	}
 	root, prefix := destination(filepath.ToSlash(abs), there, path.Base(source), contents, c.Exact)
 	return c.receive(ctx, f, l, isDir, filepath.FromSlash(root), prefix)

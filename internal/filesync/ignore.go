@@ -1,7 +1,6 @@
 package filesync
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,7 +22,7 @@ func newFilter(exclude []string, root string) (*filter, error) {
 	f := &filter{root: root}
 	for _, text := range exclude {
 		if strings.TrimSpace(text) == "" || strings.ContainsRune(text, 0) {
-			return nil, fmt.Errorf("the pattern %q is empty", text)
+			return nil, argument("the pattern %q is empty", text)
 		}
 		f.patterns = append(f.patterns, gitignore.ParsePattern(text, nil))
 	}

@@ -43,7 +43,7 @@ type Synced struct {
 // Sync makes the destination like the source. Paths are relative, with slashes.
 func (p *Pair) Sync(ctx context.Context) (*Synced, error) {
 	if p.GitIgnore && !p.ToFar {
-		return nil, errors.New(".gitignore files count only where the source is here")
+		return nil, argument(".gitignore files count only where the source is here")
 	}
 	root := ""
 	if p.GitIgnore {
@@ -120,7 +120,7 @@ func (r *pairRun) compare(ctx context.Context) error {
 		return err
 	}
 	if !l.exists && !r.ToFar {
-		return fmt.Errorf("%s: there is no such directory there", r.Far)
+		return argument("%s: there is no such directory there", r.Far)
 	}
 	for name, it := range l.items {
 		if isTemporary(name) || !r.filter.covers(name, it.Type == 'd') {
