@@ -26,7 +26,7 @@ func linkToken(target string) string { return "l" + target }
 type item struct {
 	Type  byte // 'f', 'd', 'l', or 'o' for anything else
 	Mode  fs.FileMode
-	Size  int64
+	Size  int64 // of a file
 	MTime time.Time
 	Stamp string // changes whenever the content may have
 }
@@ -65,7 +65,6 @@ func parseStat(record string) (name string, it item, ok bool) {
 	if err != nil {
 		return "", item{}, false
 	}
-	it.Size, _ = strconv.ParseInt(fields[1], 10, 64)
 	seconds, _ := strconv.ParseInt(fields[2], 10, 64)
 	it.MTime = time.Unix(seconds, 0)
 	it.Mode = fs.FileMode(mode & 0o777)
@@ -73,6 +72,7 @@ func parseStat(record string) (name string, it item, ok bool) {
 	switch mode & 0o170000 {
 	case 0o100000:
 		it.Type = 'f'
+		it.Size, _ = strconv.ParseInt(fields[1], 10, 64)
 	case 0o040000:
 		it.Type = 'd'
 	case 0o120000:

@@ -47,10 +47,10 @@ type nearItem struct {
 
 func newNearItem(path string, info fs.FileInfo) nearItem {
 	it := nearItem{path: path, stat: statOf(info)}
-	it.Mode, it.Size, it.MTime = info.Mode().Perm(), info.Size(), info.ModTime()
+	it.Mode, it.MTime = info.Mode().Perm(), info.ModTime()
 	switch {
 	case info.Mode().IsRegular():
-		it.Type = 'f'
+		it.Type, it.Size = 'f', info.Size()
 	case info.IsDir():
 		it.Type = 'd'
 	case info.Mode()&fs.ModeSymlink != 0:
