@@ -22,8 +22,6 @@ import (
 type bashHere struct {
 	path string // in front of PATH
 	only bool   // nothing behind it
-	env  []string
-	user *string // run as
 
 	mu    sync.Mutex
 	calls int
@@ -58,7 +56,7 @@ func (b *bashHere) Bash(_ context.Context, spec driver.BashSpec) (driver.Process
 	} else if b.path != "" {
 		path = b.path + ":" + path
 	}
-	cmd.Env = append(append(os.Environ(), "PATH="+path), append(b.env, spec.Env...)...)
+	cmd.Env = append(append(os.Environ(), "PATH="+path), spec.Env...)
 	p := &bashProcess{cmd: cmd, done: make(chan struct{})}
 	// Pipes of our own: Wait must not close what is still read.
 	pipe := func() (r, w *os.File) {

@@ -84,6 +84,9 @@ func TestAFullDiskHere(t *testing.T) {
 func TestAFileThatChangesWhileItIsSent(t *testing.T) {
 	for _, size := range []int{100 << 10, 8 << 20, 40 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			if testing.Short() && size > 8<<20 {
+				t.Skip("takes its time; the full run has it")
+			}
 			p, src, dst := pairHere(t, &bashHere{}, true)
 			write(t, filepath.Join(src, "steady"), "steady")
 			file := filepath.Join(src, "log")

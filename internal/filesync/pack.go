@@ -10,9 +10,7 @@ import (
 	"hash"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -321,6 +319,3 @@ func (p *packer) close(puts []put, removes []removal, book []byte) error {
 	}
 	return p.tar.Close()
 }
-
-// slashed is a path with slashes.
-func slashed(p string) string { return strings.TrimSuffix(filepath.ToSlash(p), "/") }
