@@ -88,7 +88,6 @@ type pairRun struct {
 	far    *far
 	stage  string
 	c      *comparison
-	extra  []string // what the destination has and neither the source nor the book
 	done   *Synced
 }
 
