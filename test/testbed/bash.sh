@@ -11,6 +11,11 @@ packages=(
 	virtualenvwrapper   # functions and hooks written by Python at start
 	python3-venv        # a venv activated in one call and used in the next
 
+	# Other far sides of a file transfer.
+	libarchive-tools # bsdtar
+	busybox-static   # tar, stat, xargs and sha256sum of another kind
+	zstd
+
 	# What the tests look with.
 	tmux       # a person's terminal
 	procps     # ps, pgrep: processes as others see them

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/elsewhere-sh/elsewhere"
+	"github.com/elsewhere-sh/elsewhere/internal/resultjson"
+)
+
+// exitPart is the exit code of cp and sync when something was left as it was.
+const exitPart = 1
+
+func (a *app) cmdCp() *cobra.Command {
+	var o transferFlags
+	cmd := &cobra.Command{
+		Use:   "cp [flags] SRC DST",
+		Short: "Copy files into a sandbox or out of it",
+		Long: `Copy a file or a tree between this machine and a sandbox, with permissions, links as links and holes as holes.
+
+One of the two is an address in a sandbox, [BACKEND[/TASK]]:PATH. A relative path starts at the sandbox's home. What begins
+with ./, ../ or / is always on this machine, and so is a prefix of one letter, which is a drive.
+
+As with docker cp, a destination that is a directory gets the source under its own name, a source that ends in /. stands
+for what is in it, and what is there is overwritten. Nothing is ever half written. A copy into a sandbox that was cut goes
+on from there when it is repeated.
+
+Exit code: 0; 1 where something could not be copied and the rest was; 125 for failures.`,
+		Example: `  elsewhere cp ./data ssh:data
+  elsewhere cp ssh:out.tar .
+  elsewhere cp docker/web:/etc/nginx/. ./nginx
+  elsewhere cp --exclude node_modules . :project`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.cp(cmd, &o, args) },
+	}
+	o.addTo(cmd)
+	o.addTransfer(cmd)
+	return cmd
+}
+
+func (o *transferFlags) addTransfer(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&o.exclude, "exclude", nil, "leave out what matches this `PATTERN`, as in a .gitignore file")
+	f.BoolVar(&o.json, "json", false, "print one JSON object")
+}
+
+// copiedJSON is what cp --json prints.
+type copiedJSON struct {
+	Schema  int                     `json:"schema"`
+	Files   int                     `json:"files"`
+	Bytes   int64                   `json:"bytes"`
+	Resumed bool                    `json:"resumed"`
+	Skipped []elsewhere.SkippedFile `json:"skipped"`
+}
+
+func (a *app) cp(cmd *cobra.Command, o *transferFlags, args []string) error {
+	local, remote, toSandbox, err := o.addresses("cp", args)
+	if err != nil {
+		return err
+	}
+	var done *elsewhere.Transfer
+	err = a.transfer(cmd, o, func(ctx context.Context, sb *elsewhere.Sandbox, progress func(elsewhere.TransferProgress)) (err error) {
+		opts := &elsewhere.TransferOptions{Exclude: o.exclude, Progress: progress}
+		if toSandbox {
+			done, err = sb.Upload(ctx, local, remote, opts)
+		} else {
+			done, err = sb.Download(ctx, remote, local, opts)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if o.json {
+		err = a.printJSON(copiedJSON{resultjson.Schema, done.Files, done.Bytes, done.Resumed, listed(done.Skipped)})
+	}
+	return a.partly(err, o.json, "not copied", done.Skipped)
+}
+
+// transfer opens the sandbox for a transfer that a signal ends, and shows how far it is on a terminal.
+func (a *app) transfer(cmd *cobra.Command, o *transferFlags, do func(context.Context, *elsewhere.Sandbox, func(elsewhere.TransferProgress)) error) error {
+	cfg, err := a.load(&o.target)
+	if err != nil {
+		return err
+	}
+	ctx, in, stop := interruptible(cmd.Context())
+	defer stop()
+	sandbox, err := a.open(ctx, cfg, o.target, false)
+	if err == nil {
+		defer a.closing("sandbox", sandbox.Close)
+		bar := newProgressLine(a.err, o.json)
+		err = do(ctx, sandbox, bar.show)
+		bar.clear()
+	}
+	if sig := in.signal(); sig != 0 {
+		return exitStatus(128 + int(sig))
+	}
+	return err
+}
+
+// partly says what was left as it was; then the exit code is not 0.
+func (a *app) partly(err error, asJSON bool, what string, skipped []elsewhere.SkippedFile) error {
+	if err != nil || len(skipped) == 0 {
+		return err
+	}
+	if !asJSON {
+		for _, s := range skipped {
+			notice(a.err, fmt.Sprintf("%s: %s: %s", what, shown(s.Path), s.Why))
+		}
+	}
+	return exitStatus(exitPart)
+}
+
+// listed is a list that is never null.
+func listed[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// progressLine is one line on a terminal that says how far a transfer is.
+type progressLine struct {
+	out  *os.File
+	last time.Time
+	used bool
+}
+
+// newProgressLine is nil, which shows nothing, where nobody looks.
+func newProgressLine(out *os.File, quiet bool) *progressLine {
+	info, err := out.Stat()
+	if quiet || err != nil || info.Mode()&os.ModeCharDevice == 0 || os.Getenv("TERM") == "dumb" {
+		return nil
+	}
+	return &progressLine{out: out, last: time.Now()}
+}
+
+func (l *progressLine) show(p elsewhere.TransferProgress) {
+	if l == nil || time.Since(l.last) < 100*time.Millisecond {
+		return
+	}
+	l.last, l.used = time.Now(), true
+	const width = 24
+	full := width
+	if p.AllBytes > 0 {
+		full = int(min(width, width*p.Bytes/p.AllBytes))
+	}
+	fmt.Fprintf(l.out, "\r\x1b[K[%s%s] %s of %s, %d of %d files", strings.Repeat("#", full), strings.Repeat(".", width-full),
+		sizeText(p.Bytes), sizeText(p.AllBytes), p.Files, p.AllFiles)
+}
+
+func (l *progressLine) clear() {
+	if l != nil && l.used {
+		fmt.Fprint(l.out, "\r\x1b[K")
+	}
+}
+
+// sizeText is a number of bytes for people.
+func sizeText(n int64) string {
+	value, unit := float64(n), "B"
+	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if value < 1024 {
+			break
+		}
+		value, unit = value/1024, next
+	}
+	if unit == "B" {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", value, unit)
+}

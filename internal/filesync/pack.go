@@ -1,0 +1,321 @@
+package filesync
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"strconv"
+	"time"
+)
+
+const (
+	// small files are read as a whole before they are sent, so that one that changes meanwhile can be read again.
+	smallFile = 1 << 20
+	// Files above bigFile, and sparse ones, go in parts: what arrived of one is not sent again, and holes are not sent at all.
+	bigFile  = 16 << 20
+	partSize = 8 << 20
+	// holeBlock is to what parts are aligned; dd on the far side seeks in these.
+	holeBlock = 4096
+	readTries = 3
+)
+
+// put is a file, link or directory that is to go to name below the far root.
+type put struct {
+	name   string
+	from   nearItem
+	expect string // the token that may be replaced; "*" anything but a directory, "**" anything
+}
+
+// removal takes away what has this token.
+type removal struct{ name, expect string }
+
+// packer writes a shipment as a tar stream and keeps what it wrote for the plan.
+type packer struct {
+	tar    *tar.Writer
+	stage  map[string]string // what is in the stage already: name there, token
+	plan   bytes.Buffer
+	names  []string // of the plan's records
+	tokens map[string]string
+	stats  map[string]nearStat
+	skip   func(name, why string)
+	moved  func(bytes int64)
+	buffer []byte
+}
+
+// record adds a record to the plan.
+func (p *packer) record(kind, name, expect, token, how string) {
+	for _, field := range []string{kind, name, expect, token, how} {
+		p.plan.WriteString(escape(field))
+		p.plan.WriteByte('\n')
+	}
+	p.names = append(p.names, name)
+}
+
+// header is one for a member of the stage. The GNU format takes names as bytes, of any length, and every tar reads it.
+func header(name string, kind byte, mode int64, size int64, mtime time.Time) *tar.Header {
+	if mtime.Unix() < 1 { // some tars complain about 1970
+		mtime = time.Unix(1, 0)
+	}
+	return &tar.Header{Name: name, Typeflag: kind, Mode: mode, Size: size, ModTime: mtime.Truncate(time.Second), Format: tar.FormatGNU}
+}
+
+// add sends one put. An error is the stream's; a file that cannot be read is skipped.
+func (p *packer) add(it put) error {
+	switch it.from.Type {
+	case 'd':
+		return p.addDirectory(it)
+	case 'l':
+		return p.addLink(it)
+	case 'f':
+	default:
+		p.skip(it.name, "it is neither a file nor a directory nor a link")
+		return nil
+	}
+	if token, ok := p.stage["new/"+it.name]; ok {
+		if have, st, err := it.from.token(); err == nil && have == token {
+			p.moved(st.Size)
+			p.sent(it, "put", token, st, "")
+			return nil
+		}
+	}
+	f, info, err := openNear(it.from.path)
+	if err != nil {
+		p.skip(it.name, unwrapPath(err).Error())
+		return nil
+	}
+	defer f.Close()
+	it.from.MTime, it.from.Mode = info.ModTime(), info.Mode().Perm()
+	switch {
+	case info.Size() > bigFile || isSparse(info):
+		return p.addParts(it, f, info)
+	case info.Size() <= smallFile:
+		return p.addSmall(it, f)
+	}
+	return p.addStream(it, f, info)
+}
+
+func (p *packer) sent(it put, kind, token string, st nearStat, how string) {
+	p.tokens[it.name], p.stats[it.name] = token, st
+	p.record(kind, it.name, it.expect, token, how)
+}
+
+func (p *packer) addDirectory(it put) error {
+	mode := int64(it.from.Mode.Perm())
+	if err := p.tar.WriteHeader(header("new/"+it.name+"/", tar.TypeDir, mode|0o700, 0, it.from.MTime)); err != nil {
+		return err
+	}
+	kind := "tree"
+	if p.stage != nil { // it may hold what is not wanted any more
+		kind = "dir"
+	}
+	p.tokens[it.name] = directory
+	p.record(kind, it.name, it.expect, directory, strconv.FormatInt(mode|0o700, 8))
+	return nil
+}
+
+func (p *packer) addLink(it put) error {
+	token, st, err := it.from.token()
+	if err != nil {
+		p.skip(it.name, unwrapPath(err).Error())
+		return nil
+	}
+	h := header("new/"+it.name, tar.TypeSymlink, 0o777, 0, it.from.MTime)
+	h.Linkname = token[1:]
+	if err := p.tar.WriteHeader(h); err != nil {
+		return err
+	}
+	p.sent(it, "put", token, st, "")
+	return nil
+}
+
+// addSmall reads a file whole; one that changes meanwhile is read again.
+func (p *packer) addSmall(it put, f *os.File) error {
+	for range readTries {
+		before, err := f.Stat()
+		if err != nil || before.Size() > smallFile {
+			break
+		}
+		st := statOf(before)
+		st.Checked = time.Now().UnixNano()
+		data := p.buffer[:before.Size()]
+		if _, err = io.ReadFull(io.NewSectionReader(f, 0, before.Size()), data); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			p.skip(it.name, unwrapPath(err).Error())
+			return nil
+		}
+		after, serr := f.Stat()
+		if now := st; err != nil || serr != nil || func() bool { now.Checked = 0; return statOf(after) != now }() {
+			continue
+		}
+		if err := p.tar.WriteHeader(header("new/"+it.name, tar.TypeReg, int64(it.from.Mode), before.Size(), before.ModTime())); err != nil {
+			return err
+		}
+		if _, err := p.tar.Write(data); err != nil {
+			return err
+		}
+		p.moved(before.Size())
+		sum := sha256.Sum256(data)
+		p.sent(it, "put", fileToken(sum[:]), st, "")
+		return nil
+	}
+	p.skip(it.name, errChanging.Error())
+	return nil
+}
+
+// addStream sends a file as it is read. One that changed meanwhile has been sent for nothing: the plan leaves it out.
+func (p *packer) addStream(it put, f *os.File, info os.FileInfo) error {
+	size := info.Size()
+	if err := p.tar.WriteHeader(header("new/"+it.name, tar.TypeReg, int64(it.from.Mode), size, info.ModTime())); err != nil {
+		return err
+	}
+	st := statOf(info)
+	checked := time.Now().UnixNano()
+	h := sha256.New()
+	rerr, werr := p.copy(io.MultiWriter(p.tar, h), f, 0, size)
+	if werr != nil {
+		return werr
+	}
+	p.finish(it, f, st, checked, rerr, "put", h, "")
+	return nil
+}
+
+// finish records a file that was sent unless it changed meanwhile.
+func (p *packer) finish(it put, f *os.File, st nearStat, checked int64, rerr error, kind string, h hash.Hash, how string) {
+	after, err := f.Stat()
+	switch {
+	case rerr != nil:
+		p.skip(it.name, unwrapPath(rerr).Error())
+	case err != nil || statOf(after) != st:
+		p.skip(it.name, errChanging.Error())
+	default:
+		st.Checked = checked
+		p.sent(it, kind, fileToken(h.Sum(nil)), st, how)
+	}
+}
+
+// copy moves exactly size bytes; what cannot be read is zeros, so that the stream goes on.
+func (p *packer) copy(w io.Writer, f *os.File, offset, size int64) (rerr, werr error) {
+	for end := offset + size; offset < end; {
+		data := p.buffer[:min(int64(len(p.buffer)), end-offset)]
+		if rerr == nil {
+			n, err := f.ReadAt(data, offset)
+			if n < len(data) {
+				if errors.Is(err, io.EOF) {
+					err = errChanging
+				}
+				rerr = err
+			}
+		}
+		if rerr != nil {
+			clear(data)
+		}
+		if _, err := w.Write(data); err != nil {
+			return rerr, err
+		}
+		p.moved(int64(len(data)))
+		offset += int64(len(data))
+	}
+	return rerr, nil
+}
+
+// addParts sends a file in parts, without its holes.
+func (p *packer) addParts(it put, f *os.File, info os.FileInfo) error {
+	size, st, checked := info.Size(), statOf(info), time.Now().UnixNano()
+	id := sha256.Sum256([]byte(it.name))
+	whole := sha256.New()
+	var how bytes.Buffer
+	var at int64 // up to here it is hashed
+	count := 0
+	var failed error
+	for offset := int64(0); offset < size && failed == nil; {
+		from, to := offset, size
+		if isSparse(info) {
+			from, to = nextData(f, offset, size)
+		}
+		from -= from % holeBlock
+		if from >= size {
+			break
+		}
+		to = min(from+partSize, (to+holeBlock-1)/holeBlock*holeBlock, size)
+		part := fmt.Sprintf("%s.%d", hex.EncodeToString(id[:8]), from)
+		if err := zeros(whole, from-at); err != nil {
+			return err
+		}
+		rerr, err := p.addPart(whole, "part/"+part, f, from, to-from)
+		if err != nil {
+			return err
+		}
+		failed = rerr
+		fmt.Fprintf(&how, "%d %s\n", from, part)
+		count++
+		at, offset = to, to
+	}
+	if err := zeros(whole, size-at); err != nil {
+		return err
+	}
+	stamp := info.ModTime().UTC().Format("200601021504.05")
+	before := len(p.names)
+	p.finish(it, f, st, checked, failed, "parts", whole, fmt.Sprintf("%d %o %s %d", size, it.from.Mode.Perm(), stamp, count))
+	if len(p.names) > before {
+		p.plan.Write(how.Bytes())
+	}
+	return nil
+}
+
+// addPart sends one part, unless the stage has it.
+func (p *packer) addPart(whole hash.Hash, name string, f *os.File, offset, size int64) (rerr, werr error) {
+	if token, ok := p.stage[name]; ok {
+		h := sha256.New()
+		if rerr, _ = p.copy(h, f, offset, size); rerr == nil && fileToken(h.Sum(nil)) == token {
+			p.moved(-size)
+			return p.copy(whole, f, offset, size)
+		}
+		p.moved(-size)
+	}
+	if err := p.tar.WriteHeader(header(name, tar.TypeReg, 0o600, size, time.Now())); err != nil {
+		return nil, err
+	}
+	return p.copy(io.MultiWriter(p.tar, whole), f, offset, size)
+}
+
+func zeros(w io.Writer, n int64) error {
+	block := make([]byte, 64<<10)
+	for n > 0 {
+		k := min(n, int64(len(block)))
+		if _, err := w.Write(block[:k]); err != nil {
+			return err
+		}
+		n -= k
+	}
+	return nil
+}
+
+// close ends the plan, sends book and plan, and ends the archive.
+func (p *packer) close(puts []put, removes []removal, book []byte) error {
+	for _, r := range removes {
+		p.record("remove", r.name, r.expect, absent, "")
+	}
+	for i := len(puts) - 1; i >= 0; i-- { // a directory that cannot be written to is closed when all is in it
+		if it := puts[i]; it.from.Type == 'd' && it.from.Mode&0o700 != 0o700 {
+			p.record("chmod", it.name, "", "", strconv.FormatInt(int64(it.from.Mode.Perm()), 8))
+		}
+	}
+	p.record("end", "", "", "", "")
+	for _, m := range []struct {
+		name string
+		data []byte
+	}{{"book", book}, {"plan", p.plan.Bytes()}} {
+		if err := p.tar.WriteHeader(header(m.name, tar.TypeReg, 0o600, int64(len(m.data)), time.Now())); err != nil {
+			return err
+		}
+		if _, err := p.tar.Write(m.data); err != nil {
+			return err
+		}
+	}
+	return p.tar.Close()
+}
