@@ -38,7 +38,7 @@ Exit code: 0; 1 where something could not be copied and the rest was; 125 for fa
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.cp(cmd, &o, args) },
 	}
-	o.addTo(cmd)
+	o.addTo(a, cmd)
 	o.addTransfer(cmd)
 	return cmd
 }

@@ -38,7 +38,7 @@ Exit code: 0; 1 with conflicts, or where something could not be transferred; the
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.sync(cmd, &o, args) },
 	}
-	o.addTo(cmd)
+	o.addTo(a, cmd)
 	o.addTransfer(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.Delete, "delete", false, "remove what is gone from SRC, as far as an earlier sync wrote it")

@@ -233,8 +233,8 @@ func shownTask(task string) string {
 	return strconv.Quote(task)
 }
 
-// parseAddress reads [BACKEND/]TASK.
-func parseAddress(op, text string) (backend, task string, err error) {
+// parseSandbox reads [BACKEND/]TASK.
+func parseSandbox(op, text string) (backend, task string, err error) {
 	backend, task, cut := strings.Cut(text, "/")
 	if !cut {
 		backend, task = "", text
@@ -276,7 +276,7 @@ func (l *lookup) home() string {
 
 // find gives the sandbox of an address.
 func (l *lookup) find(ctx context.Context, text string) (keptBox, error) {
-	backend, task, err := parseAddress(l.op, text)
+	backend, task, err := parseSandbox(l.op, text)
 	if err != nil {
 		return keptBox{}, err
 	}
