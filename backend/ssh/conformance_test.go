@@ -33,3 +33,22 @@ func harness(instance, login string) *drivertest.Harness {
 		OrphansEndOnOpen: true,
 	}
 }
+
+// TestFewSessions holds servers that give few sessions on a connection against the cases that want many.
+func TestFewSessions(t *testing.T) {
+	for _, instance := range []string{"max1", "max2"} {
+		t.Run(instance, func(t *testing.T) {
+			port(t, instance)
+			h := harness(instance, "dash")
+			h.Only = []string{
+				"concurrency/C08 twenty calls at once see each a whole state",
+				"concurrency/calls, kills and closes at once do not disturb each other",
+				"concurrency/closing the sandbox while calls run ends them, and nothing hangs",
+				"kill/other calls of the session, its background children and other sessions are untouched",
+				"orphans/two host processes on one named session lose no state",
+			}
+			h.Skip = nil
+			drivertest.Run(t, h)
+		})
+	}
+}
