@@ -68,7 +68,10 @@ func newAccount(t testing.TB, login string) *account {
 	a.uid, a.gid = u.Uid, u.Gid
 	base, err := os.MkdirTemp("/tmp", "sshtest-")
 	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(base)) })
+	t.Cleanup(func() {
+		a.endAll()
+		must(t, os.RemoveAll(base))
+	})
 	must(t, os.Chmod(base, 0o755))
 	a.home, a.key = filepath.Join(base, "home"), filepath.Join(base, "key")
 	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", a.key).CombinedOutput(); err != nil {
@@ -106,6 +109,20 @@ func (a *account) editKeys(t testing.TB, edit func(keys string) string) {
 	temp := file + ".new"
 	must(t, os.WriteFile(temp, []byte(edit(string(keys))), 0o644))
 	must(t, os.Rename(temp, file))
+}
+
+// endAll ends what a test's commands left in the background, which belongs to the machine: the processes that have its home.
+func (a *account) endAll() {
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || !slices.Contains(strings.Split(string(text), "\x00"), "HOME="+a.home) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 // own gives a file to the account.
