@@ -33,3 +33,23 @@ func harness(instance, login string) *drivertest.Harness {
 		OrphansEndOnOpen: true,
 	}
 }
+
+// TestFewSessions holds servers that give few sessions on a connection against the cases that want many. Those that count shells
+// which wait do not apply: where sessions are few none is started ahead.
+func TestFewSessions(t *testing.T) {
+	for _, instance := range []string{"max1", "max2"} {
+		t.Run(instance, func(t *testing.T) {
+			port(t, instance)
+			h := harness(instance, "dash")
+			h.Only = []string{
+				"concurrency/C08 twenty calls at once see each a whole state",
+				"concurrency/calls, kills and closes at once do not disturb each other",
+				"concurrency/closing the sandbox while calls run ends them, and nothing hangs",
+				"kill/other calls of the session, its background children and other sessions are untouched",
+				"state files/two users of one named session at once each see a whole state and lose none of it",
+			}
+			h.Skip = nil
+			drivertest.Run(t, h)
+		})
+	}
+}

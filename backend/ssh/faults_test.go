@@ -319,3 +319,38 @@ func TestSharedConnection(t *testing.T) {
 	r.cut()
 	goleak.VerifyNone(t, before)
 }
+
+// TestKeptConnection: a connection outlives its last user, the next process takes it up, and nothing is left when it has ended.
+func TestKeptConnection(t *testing.T) {
+	b := newBench(t, "main", "bash")
+	b.settings["ssh_control_persist"] = "300"
+	r := newRelay(t, b.settings["ssh_port"])
+	b.settings["ssh_port"] = r.port()
+	made := 0
+	for range 3 {
+		sb, err := b.tryOpen()
+		must(t, err)
+		b.want(b.session(sb), `echo fine`, "fine\n")
+		must(t, sb.Close(context.Background()))
+		if made == 0 {
+			made = r.connections()
+		}
+	}
+	if n := r.connections(); n != made {
+		t.Errorf("%d connections; the first process made %d", n, made)
+	}
+	if n := len(b.masters()); n != 1 {
+		t.Fatalf("%d masters", n)
+	}
+	b.signal(syscall.SIGTERM)
+	b.eventually("the master has ended", 0, func() bool { return len(b.masters()) == 0 })
+	sb, err := b.tryOpen()
+	must(t, err)
+	b.want(b.session(sb), `echo fine`, "fine\n")
+	locks, _ := filepath.Glob(filepath.Join(b.home, "elsewhere", "ssh", "*.lock"))
+	if len(locks) != 1 {
+		t.Errorf("locks of masters: %q", locks)
+	}
+	must(t, sb.Close(context.Background()))
+	b.signal(syscall.SIGTERM)
+}

@@ -221,6 +221,24 @@ func (m *master) leave(keep bool) {
 	_ = m.control.Close()
 }
 
+// sweep removes what ended masters of this name left: their sockets they remove themselves. Call it with the right to connect.
+func sweep(dir, prefix string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		name, isLock := strings.CutSuffix(entry.Name(), ".lock")
+		if !isLock || !strings.HasPrefix(name, prefix+"-") {
+			continue
+		}
+		socket := filepath.Join(dir, name)
+		if _, err := os.Lstat(socket); errors.Is(err, fs.ErrNotExist) {
+			clearAway(socket)
+		}
+	}
+}
+
 // masters lists the sockets of the destination's masters in dir, whoever made them.
 func masters(dir, id string) []string {
 	entries, err := os.ReadDir(dir)

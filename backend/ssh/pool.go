@@ -351,6 +351,7 @@ func (p *pool) connect() (*master, error) {
 	if _, err := lock.TryLockContext(p.ctx, 20*time.Millisecond); err != nil {
 		return nil, failure(driver.KindUnavailable, "the lock under which connections are made cannot be had: %w", err)
 	}
+	sweep(p.dir, p.d.id)
 	if m := p.takeUp(); m != nil {
 		return m, nil
 	}
@@ -388,6 +389,10 @@ func (p *pool) takeUp() *master {
 
 func (p *pool) connectOnce() (*master, error) {
 	if p.d.sessions(p.dir) == 0 {
+		for _, socket := range masters(p.dir, p.d.learner()) {
+			clearAway(socket) // a process was killed while it learned
+		}
+		sweep(p.dir, p.d.learner())
 		if err := p.d.learnSessions(p.ctx, p.dir); err != nil {
 			return nil, err
 		}

@@ -63,9 +63,12 @@ func (d *destination) sessions(dir string) int {
 	return n
 }
 
+// learner begins the names of the sockets that learnSessions uses; it is as long as the id.
+func (d *destination) learner() string { return "l" + d.id[1:] }
+
 // learnSessions finds it out, with a connection that nobody else uses. It opens sessions in which nothing is started.
 func (d *destination) learnSessions(ctx context.Context, dir string) error {
-	m, err := newMaster(ctx, d, dir, "learn")
+	m, err := newMaster(ctx, d, dir, d.learner())
 	if err != nil {
 		return err
 	}

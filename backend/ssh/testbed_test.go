@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gofrs/flock"
+
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/driver/drivertest"
 )
@@ -66,7 +68,10 @@ func newAccount(t testing.TB, login string) *account {
 	a.uid, a.gid = u.Uid, u.Gid
 	base, err := os.MkdirTemp("/tmp", "sshtest-")
 	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(base)) })
+	t.Cleanup(func() {
+		a.endAll()
+		must(t, os.RemoveAll(base))
+	})
 	must(t, os.Chmod(base, 0o755))
 	a.home, a.key = filepath.Join(base, "home"), filepath.Join(base, "key")
 	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", a.key).CombinedOutput(); err != nil {
@@ -76,12 +81,48 @@ func newAccount(t testing.TB, login string) *account {
 	must(t, err)
 	must(t, os.Mkdir(a.home, 0o700))
 	a.own(t, a.home)
-	keys, err := os.OpenFile(filepath.Join(testbed, "keys", a.login), os.O_APPEND|os.O_WRONLY, 0)
-	must(t, err)
-	_, err = fmt.Fprintf(keys, "environment=\"HOME=%s\" %s", a.home, public)
-	must(t, err)
-	must(t, keys.Close())
+	line := fmt.Sprintf("environment=\"HOME=%s\" %s", a.home, public)
+	a.editKeys(t, func(keys string) string { return keys + line })
+	t.Cleanup(func() {
+		a.editKeys(t, func(keys string) string {
+			var kept strings.Builder
+			for one := range strings.Lines(keys) {
+				if !strings.HasSuffix(one, string(public)) {
+					kept.WriteString(one)
+				}
+			}
+			return kept.String()
+		})
+	})
 	return a
+}
+
+// editKeys changes the keys that the server takes for the account, one test at a time.
+func (a *account) editKeys(t testing.TB, edit func(keys string) string) {
+	t.Helper()
+	file := filepath.Join(testbed, "keys", a.login)
+	lock := flock.New(filepath.Join(testbed, "keys.lock"))
+	must(t, lock.Lock())
+	defer lock.Close()
+	keys, err := os.ReadFile(file)
+	must(t, err)
+	temp := file + ".new"
+	must(t, os.WriteFile(temp, []byte(edit(string(keys))), 0o644))
+	must(t, os.Rename(temp, file))
+}
+
+// endAll ends what a test's commands left in the background, which belongs to the machine: the processes that have its home.
+func (a *account) endAll() {
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || !slices.Contains(strings.Split(string(text), "\x00"), "HOME="+a.home) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 // own gives a file to the account.
