@@ -13,7 +13,6 @@ import (
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 	"github.com/elsewhere-sh/elsewhere/internal/exitmeaning"
 	"github.com/elsewhere-sh/elsewhere/internal/output"
-	"github.com/elsewhere-sh/elsewhere/internal/signame"
 )
 
 // call is one Run: what was asked, the shell that runs it, what came.
@@ -132,10 +131,7 @@ func (c *call) reported(ctx context.Context) {
 	provisional := sh.endReport.Kind == 'P'
 	code, certain := sh.endReport.Code()
 	c.code = code
-	if name := signame.Of(code - 128); !certain && !provisional && c.sh.at.info.Linger && name != "" {
-		// It dies of a signal, but not while it has children in the background.
-		c.cause, c.signal = Signaled, name
-	} else if !certain || provisional {
+	if !certain || provisional {
 		// It is dying of a signal, or the command's own EXIT trap runs: the process's own end tells.
 		if provisional {
 			c.awaitTrap(ctx)

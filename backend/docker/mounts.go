@@ -186,6 +186,9 @@ func (b *planner) setKeptData() {
 		b.p.dataDirs = append(b.p.dataDirs, source)
 	}
 	b.p.settings["data"] = dir
+	if b.cfg.String("docker_shared_container_key") != "" && !b.req.ThrowAway {
+		b.p.settings["data"] = "of whoever made it" // those who share it have homes of their own
+	}
 	b.feature("data", driver.Active, "kept in "+dir)
 }
 
