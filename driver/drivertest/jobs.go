@@ -31,9 +31,11 @@ func jobGroup() group {
 		{name: "names that mean something to bash are no trouble", run: func(t *test) {
 			s := t.own(boxSpec{}).session("dev")
 			s.want(`exec() { echo exec; }; printf() { echo printf; }; set() { :; }; export LC_ALL=C.UTF-8 TMOUT=1 POSIXLY_CORRECT=y; alias echo='echo -n' export=false`, "")
-			j := s.job(`exec; printf; sleep 1.5; builtin printf '%s\n' "$LC_ALL $TMOUT $POSIXLY_CORRECT"`, elsewhere.JobOptions{})
-			if got := string(j.log()); got != "execprintfC.UTF-8 1 y\n" {
-				t.Errorf("the job printed %q", got)
+			const text = `exec; printf; sleep 1.5; builtin printf '%s\n' "$LC_ALL $TMOUT $POSIXLY_CORRECT"`
+			call := string(s.run(text).Output)
+			j := s.job(text, elsewhere.JobOptions{})
+			if got := string(j.log()); got != call || !strings.Contains(got, "C.UTF-8 1 y\n") {
+				t.Errorf("the job printed %q, a call %q", got, call)
 			}
 			s.want(`builtin() { command builtin "$@"; }`, "")
 			j = s.job(`builtin echo fine`, elsewhere.JobOptions{})
@@ -77,9 +79,7 @@ func jobGroup() group {
 				if err := j.CloseInput(t.ctx()); err != nil {
 					t.Errorf("closing the input: %v", err)
 				}
-				if err := j.Send(t.ctx(), []byte("late\n")); err == nil {
-					t.Error("input was taken behind its end")
-				}
+				t.wantKind(j.Send(t.ctx(), []byte("late\n")), elsewhere.ErrConfig, "input behind its end")
 			}
 			j.over(elsewhere.JobExited, 0)
 			t.sameBytes("all output", j.log(), append(want, "end\n"...))
@@ -154,14 +154,14 @@ func jobGroup() group {
 			j.kill()
 			within(t, begin, endPromise+time.Second)
 			s.gone(procs, 0)
-			if st := j.over(elsewhere.JobKilled, 137); st.Reason != "killed" || st.Left != 0 {
+			if st := j.killed("killed"); st.ExitCode != 137 || st.Left != 0 {
 				t.Errorf("%+v", st)
 			}
 			s.still(rest)
 			j = s.job(live("e")+`; echo no`, elsewhere.JobOptions{})
 			s.alive("e")
 			j.kill()
-			j.over(elsewhere.JobKilled, 143)
+			j.killed("killed")
 			other.kill()
 		}},
 		{name: "B03 a job that puts its work into the background has ended, says what is left, and kill ends that", run: func(t *test) {
@@ -214,9 +214,7 @@ func jobGroup() group {
 			j := s.job(`setsid `+live("a", "deaf")+` & echo $$; wait`, elsewhere.JobOptions{})
 			procs := s.alive("a")
 			free := s.job(`sleep 1000`, elsewhere.JobOptions{Lifetime: -1})
-			if st := j.over(elsewhere.JobKilled, 143); st.Reason != "lifetime" {
-				t.Errorf("%+v", st)
-			}
+			j.killed("lifetime")
 			s.gone(procs, endPromise)
 			free.running()
 			free.kill()
@@ -241,7 +239,7 @@ func jobGroup() group {
 				t.Fatal(err)
 			}
 			s.gone(procs, endPromise)
-			mine.over(elsewhere.JobKilled, 143)
+			mine.killed("killed")
 			s.still(rest)
 			kept.kill()
 			none.kill()
@@ -289,7 +287,7 @@ func jobGroup() group {
 		{name: "no text and no variable of a job stands in an argument or in a file in the clear", needs: []Need{NeedProc}, run: func(t *test) {
 			b := t.own(boxSpec{})
 			s := b.session("dev")
-			j := s.job(`hidden=word-of-the-job; [ "$V" = value-of-the-job ] && echo ready; read -r _`, elsewhere.JobOptions{Env: map[string]string{"V": "value-of-the-job"}})
+			j := s.job(`hidden=word-of-the-job; [ ${#V} = 16 ] && echo ready; read -r _`, elsewhere.JobOptions{Env: map[string]string{"V": "value-of-the-job"}})
 			j.await(func(out []byte) bool { return string(out) == "ready\n" })
 			look := func(pattern string) string {
 				return b.observe(`grep -al -- ` + quote(pattern) + ` /proc/[0-9]*/cmdline 2>/dev/null | while read -r f; do tr '\0' ' ' < $f | grep -v grep; done`)
@@ -432,7 +430,7 @@ func jobGroup() group {
 				t.Errorf("read was %s", shorten(string(out.Data)))
 			}
 			j.kill()
-			j.over(elsewhere.JobKilled, 143)
+			j.killed("killed")
 		}},
 		{name: "where nothing is kept a job ends with its process", slow: true, run: func(t *test) {
 			b := t.own(boxSpec{Options: elsewhere.SandboxOptions{ThrowAway: true}})
@@ -473,7 +471,7 @@ func jobGroup() group {
 				t.Errorf("kept are %d bytes from %d on, lost %d", len(out.Data), out.From, out.Lost)
 			}
 			j.kill()
-			j.over(elsewhere.JobKilled, j.status().ExitCode)
+			j.killed("killed")
 		}},
 	}}
 }
@@ -563,6 +561,20 @@ func (j *job) over(state elsewhere.JobState, code int) elsewhere.JobStatus {
 	return st
 }
 
+// killed expects that it was ended for this reason: by TERM or, where the machine is too slow for the grace, by KILL.
+func (j *job) killed(reason string) elsewhere.JobStatus {
+	j.t.Helper()
+	st, err := j.Wait(j.t.ctx())
+	if err != nil {
+		j.t.Fatalf("waiting: %v", err)
+	}
+	st = j.over(elsewhere.JobKilled, st.ExitCode)
+	if st.Reason != reason || st.ExitCode != 143 && st.ExitCode != 137 {
+		j.t.Errorf("ended with %d because of %q, want %q", st.ExitCode, st.Reason, reason)
+	}
+	return st
+}
+
 func (j *job) kill() {
 	j.t.Helper()
 	left, err := j.Kill(j.t.ctx())
@@ -612,4 +624,3 @@ func (j *job) await(enough func([]byte) bool) []byte {
 	})
 	return all
 }
-

@@ -32,7 +32,10 @@ end)
 	ew_answer ok
 	;;
 esac
-! ew_over || ew_answer over
+if ew_over; then
+	[[ $ew_verb != close ]] || ew_answer ok
+	ew_answer over
+fi
 case $ew_verb in
 signal)
 	if kill -s "$ew_signal" -- "-$ew_leader" 2>/dev/null; then ew_answer ok; else ew_answer failed; fi

@@ -56,6 +56,10 @@ type Kept struct {
 	From int64 // where Data begins
 	Data []byte
 	Job  *Found // nil where there is no such job
+	// Overrun says that the window rolled over what was being read, so that Data is less than was asked for; Starts are where its
+	// files begin now, the oldest first.
+	Overrun bool
+	Starts  []int64
 }
 
 var errAnswer = errors.New("the answer from the sandbox is not whole")
@@ -89,10 +93,20 @@ func ParseRead(token string, answer []byte) (Kept, error) {
 		if err != nil || n > len(data) {
 			return Kept{}, errAnswer
 		}
-		k.Data = data[:n]
+		k.Data, k.Overrun = data[:n], true
 	}
 	if jobs := parseFacts(facts); len(jobs) > 0 {
 		k.Job = jobs[0]
+	}
+	for line := range strings.Lines(facts) {
+		if index, ok := strings.CutPrefix(line, "I "); ok {
+			for _, word := range strings.Fields(index) {
+				start, _, _ := strings.Cut(word, ":")
+				if n, err := strconv.ParseInt(start, 10, 64); err == nil {
+					k.Starts = append(k.Starts, n)
+				}
+			}
+		}
 	}
 	return k, nil
 }

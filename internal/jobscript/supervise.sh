@@ -94,7 +94,8 @@ ew_piece() {
 # dd writes at once what it reads, and says how much that was.
 ew_copy() {
 	ew_x=$(LC_ALL=C exec "$ew_dd" bs="$ew_bs" count=$(((ew_chunk - ew_size) / ew_bs)) 2>&1 >>"$ew_base.log.$ew_slot")
-	local ew_rc=$? ew_re='([0-9]+) byte'
+	local ew_rc=$? ew_re='^([0-9]+) byte'
+	ew_x=${ew_x##*$'\n'}
 	if [[ $ew_x =~ $ew_re ]]; then
 		((ew_size += BASH_REMATCH[1]))
 		(( ew_rc )) || { ew_failed=0 && (( BASH_REMATCH[1] > 0 )) && return || return 1; }
@@ -108,8 +109,9 @@ ew_copy() {
 ew_keep() {
 	trap : TERM INT HUP
 	cd /
-	ew_bs=8192 ew_slot=0 ew_at=0 ew_size=0 ew_list=(0:0) ew_failed=0 ew_dd=
-	ew_chunk=$((ew_cap / 8 / ew_bs * ew_bs))
+	ew_slot=0 ew_at=0 ew_size=0 ew_list=(0:0) ew_failed=0 ew_dd=
+	ew_bs=$((ew_cap / 128 < 8192 ? ew_cap / 128 : 8192)) # a file ends when it has no room for another read of this size
+	ew_chunk=$((ew_cap / 8))
 	: >|"$ew_base.log.0"
 	ew_index .
 	ew_find dd && ew_dd=$ew_found
