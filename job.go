@@ -271,41 +271,27 @@ func (j *Job) Remove(ctx context.Context) error {
 	return j.sb.removeJobs(ctx, j.meta.Name)
 }
 
-// read asks for output and status. Where a flood rolls over what is read before it is here, it goes on with younger output.
+// read asks for output and status.
 func (j *Job) read(ctx context.Context, after, limit int64, wait time.Duration) (JobOutput, error) {
-	from := after
-	for try := 0; ; try++ {
-		kept, err := j.readOnce(ctx, from, limit, wait)
-		if err != nil {
-			return JobOutput{}, err
-		}
-		if n := len(kept.Starts); kept.Overrun && len(kept.Data) == 0 && n > 0 && try < 10 {
-			from = max(after, kept.Starts[min(n-1, n/2+try)])
-			continue
-		}
-		if kept.Job == nil || kept.Job.ID != j.meta.ID {
-			st := j.sb.jobStatus(&jobscript.Found{Meta: j.meta, Begun: true})
-			return JobOutput{From: after, Next: after, Status: st, End: true}, nil
-		}
-		out := JobOutput{From: kept.From, Next: kept.From + int64(len(kept.Data)), Data: kept.Data, Lost: max(0, kept.From-after), Status: j.sb.jobStatus(kept.Job)}
-		out.End = out.Status.Over() && len(out.Data) == 0 && !kept.Overrun
-		return out, nil
-	}
-}
-
-func (j *Job) readOnce(ctx context.Context, after, limit int64, wait time.Duration) (kept jobscript.Kept, err error) {
+	var kept jobscript.Kept
 	actx, cancel := context.WithTimeout(ctx, wait+jobAnswer)
 	defer cancel()
-	err = j.sb.ask(actx, nil, func(dir, token string) string {
+	err := j.sb.ask(actx, nil, func(dir, token string) string {
 		return jobscript.Read(dir, token, j.meta.Name, after, limit, wait)
 	}, func(token string, answer []byte) (err error) {
 		kept, err = jobscript.ParseRead(token, answer)
 		return err
 	})
 	if err != nil {
-		return kept, j.fail(err, kindOf(j.sb.back, err), "job", "")
+		return JobOutput{}, j.fail(err, kindOf(j.sb.back, err), "job", "")
 	}
-	return kept, nil
+	if kept.Job == nil || kept.Job.ID != j.meta.ID {
+		st := j.sb.jobStatus(&jobscript.Found{Meta: j.meta, Begun: true})
+		return JobOutput{From: after, Next: after, Status: st, End: true}, nil
+	}
+	out := JobOutput{From: kept.From, Next: kept.From + int64(len(kept.Data)), Data: kept.Data, Lost: max(0, kept.From-after), Status: j.sb.jobStatus(kept.Job)}
+	out.End = out.Status.Over() && len(out.Data) == 0 && !kept.Overrun
+	return out, nil
 }
 
 // act does something to the job.

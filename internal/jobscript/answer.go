@@ -56,10 +56,8 @@ type Kept struct {
 	From int64 // where Data begins
 	Data []byte
 	Job  *Found // nil where there is no such job
-	// Overrun says that the window rolled over what was being read, so that Data is less than was asked for; Starts are where its
-	// files begin now, the oldest first.
+	// Overrun says that the window rolled over what was being read, so that Data is less than was asked for.
 	Overrun bool
-	Starts  []int64
 }
 
 var errAnswer = errors.New("the answer from the sandbox is not whole")
@@ -82,8 +80,12 @@ func ParseRead(token string, answer []byte) (Kept, error) {
 	if err != nil {
 		return Kept{}, err
 	}
+	// What stands before the last X was overrun, and read again from another place.
+	if at := bytes.LastIndex(data, []byte(token+"X ")); at >= 0 {
+		data = data[at+len(token):]
+	}
 	head, data, ok := bytes.Cut(data, []byte("\n"))
-	from, err := strconv.ParseInt(strings.TrimPrefix(string(head), "F "), 10, 64)
+	from, err := strconv.ParseInt(string(head[min(2, len(head)):]), 10, 64)
 	if !ok || err != nil {
 		return Kept{}, errAnswer
 	}
@@ -97,16 +99,6 @@ func ParseRead(token string, answer []byte) (Kept, error) {
 	}
 	if jobs := parseFacts(facts); len(jobs) > 0 {
 		k.Job = jobs[0]
-	}
-	for line := range strings.Lines(facts) {
-		if index, ok := strings.CutPrefix(line, "I "); ok {
-			for _, word := range strings.Fields(index) {
-				start, _, _ := strings.Cut(word, ":")
-				if n, err := strconv.ParseInt(start, 10, 64); err == nil {
-					k.Starts = append(k.Starts, n)
-				}
-			}
-		}
 	}
 	return k, nil
 }

@@ -70,8 +70,17 @@ ew_emit() {
 		ew_pass "$ew_base.log.${ew_list[ew_i]#*:}" "$ew_part" "$((ew_pos - ${ew_list[ew_i]%:*}))"
 		ew_first "$ew_base.log"
 		if [[ " $ew_line" != *" ${ew_list[ew_i]} "* ]]; then
-			# The window has rolled over what was just read.
-			[[ ! $ew_any ]] || { ew_valid=$ew_sent && return 0; }
+			# The window has rolled over what was just read. In a flood only its youngest file can be read in time.
+			[[ $ew_any ]] || continue
+			if (( ew_sent > 0 || ++ew_tries > 20 )); then
+				ew_valid=$ew_sent
+				return 0
+			fi
+			ew_pos=${ew_line% *}
+			ew_pos=${ew_pos##* }
+			ew_pos=${ew_pos%:*}
+			[[ $ew_pos ]] || ew_pos=$ew_after
+			printf '%sX %s\n' "$ew_token" "$ew_pos"
 			continue
 		fi
 		(( ew_i < ew_n - 1 )) || return 0
@@ -79,7 +88,7 @@ ew_emit() {
 	done
 }
 
-ew_dd= ew_head= ew_begun= ew_valid=-1 ew_pos=$ew_after
+ew_dd= ew_head= ew_begun= ew_tries=0 ew_valid=-1 ew_pos=$ew_after
 ew_find dd && ew_dd=$ew_found
 ew_find head && ew_head=$ew_found
 SECONDS=0
