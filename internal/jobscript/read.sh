@@ -46,16 +46,23 @@ ew_builtin() {
 	done
 }
 
+# The window's index, whole -> ew_line; false where there is none.
+ew_window() {
+	local ew_i
+	for (( ew_i = 0; ew_i < 50; ew_i++ )); do
+		ew_first "$ew_base.log"
+		[[ $ew_line != *' '[.!] ]] || return 0
+		[[ -e $ew_base.log ]] || return 1
+		(( ew_i < 20 )) || ew_nap 0.02 # it is just being written
+	done
+	return 1
+}
+
 # What there is -> ew_begun says that there was some. ew_valid is how much of it is certain, -1 for all.
 ew_emit() {
 	local ew_i ew_n ew_list ew_part ew_left=$ew_max ew_sent=0 IFS=' '
 	while (( ew_left > 0 )); do
-		for ew_i in 1 2 3 4 5; do
-			ew_first "$ew_base.log"
-			[[ -s $ew_base.log.0 && $ew_line != *' '[.!] ]] || break
-			ew_nap 0.02 # it is being written
-		done
-		[[ $ew_line == *' '[.!] ]] || return 0
+		ew_window || return 0
 		ew_list=(${ew_line% *})
 		ew_n=${#ew_list[@]}
 		if (( ew_pos < ${ew_list[0]%:*} )); then
@@ -68,7 +75,7 @@ ew_emit() {
 			ew_part=$((${ew_list[ew_i + 1]%:*} - ew_pos))
 		fi
 		ew_pass "$ew_base.log.${ew_list[ew_i]#*:}" "$ew_part" "$((ew_pos - ${ew_list[ew_i]%:*}))"
-		ew_first "$ew_base.log"
+		ew_window
 		if [[ " $ew_line" != *" ${ew_list[ew_i]} "* ]]; then
 			# The window has rolled over what was just read. In a flood only its youngest file can be read in time.
 			[[ $ew_any ]] || continue
