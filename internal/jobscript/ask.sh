@@ -82,7 +82,7 @@ ew_tell() { printf 'M %s\nR %s\nE %s\nI %s\nA %s\n' "$ew_meta" "$ew_run" "$ew_en
 
 # The processes that carry the mark of a job that has ended: ew_marks[mark] is set by the caller, ew_count[mark] here.
 ew_left() {
-	local ew_d ew_m
+	local ew_d ew_m ew_s
 	local -a ew_l
 	ew_count=()
 	(( ${#ew_marks[@]} )) || return 0
@@ -98,7 +98,10 @@ ew_left() {
 			ew_m=${ew_m#Max file locks}
 			ew_m=${ew_m#"${ew_m%%[! ]*}"}
 			ew_m=${ew_m%% *}
-			[[ $ew_m == *[!0-9]* || ! ${ew_marks[ew_m]+x} ]] || ew_count[ew_m]=$((${ew_count[ew_m]-0} + 1))
+			if [[ $ew_m != *[!0-9]* && ${ew_marks[ew_m]+x} ]]; then
+				IFS= read -r -d '' ew_s <"$ew_d/stat"
+				[[ ${ew_s##*) } == [ZX]* || ! $ew_s ]] || ew_count[ew_m]=$((${ew_count[ew_m]-0} + 1))
+			fi
 			break
 		done
 		ew_l=()
