@@ -90,7 +90,11 @@ ew_emit() {
 			printf '%sX %s\n' "$ew_token" "$ew_pos"
 			continue
 		fi
-		(( ew_i < ew_n - 1 )) || return 0
+		if (( ew_i == ew_n - 1 )); then
+			# What stood before was overrun, and the youngest file was still empty.
+			[[ ! $ew_any ]] && (( ew_tries > 0 && ew_sent == 0 && ++ew_tries <= 20 )) || return 0
+			continue
+		fi
 		((ew_pos += ew_part, ew_left -= ew_part, ew_sent += ew_part))
 	done
 }
