@@ -114,6 +114,8 @@ const (
 	jobAnswer = 30 * time.Second
 	// jobSend bounds how long input may wait for a job that does not read.
 	jobSend = 10 * time.Second
+	// jobEnd is how long the end of a job's tree may take beside the grace, on a machine that is busy and full of processes.
+	jobEnd = 15 * time.Second
 	// jobEnds is how long a supervisor may take to write down the end of a job whose processes were ended.
 	jobEnds = 3 * time.Second
 	// jobStarts is how long a job that is written down may take to begin before it is taken for lost.
@@ -245,8 +247,8 @@ func (j *Job) Kill(ctx context.Context) ([]Survivor, error) {
 
 // end ends what request names.
 func (j *Job) end(ctx context.Context, request string) ([]Survivor, error) {
-	for range startTries + 1 {
-		ectx, cancel := context.WithTimeout(ctx, j.sb.grace+5*time.Second)
+	for range startTries {
+		ectx, cancel := context.WithTimeout(ctx, j.sb.grace+jobEnd)
 		left, confirmed := j.sb.at().end(ectx, request)
 		cancel()
 		if confirmed {

@@ -45,7 +45,7 @@ func jobGroup() group {
 		}},
 		{name: "an exit code is known, and a signal", run: func(t *test) {
 			s := t.own(boxSpec{}).session("dev")
-			for text, code := range map[string]int{`exit 3`: 3, `false`: 1, `no-such-command`: 127, `if`: 2, `kill -KILL $$`: 137, `kill -TERM $$`: 143, `exec sh -c 'exit 9'`: 9} {
+			for text, code := range map[string]int{`exit 3`: 3, `false`: 1, `no-such-command`: 127, `kill -KILL $$`: 137, `kill -TERM $$`: 143, `exec sh -c 'exit 9'`: 9} {
 				st := s.job(text, elsewhere.JobOptions{}).over(elsewhere.JobExited, code)
 				if want := map[int]string{137: "KILL", 143: "TERM"}[code]; st.Signal != want {
 					t.Errorf("%s: signal %q, want %q", text, st.Signal, want)
