@@ -91,14 +91,24 @@ ew_piece() {
 	(( ew_rc == 0 || ew_rc > 128 ))
 }
 
-# dd writes at once what it reads, and says how much that was.
+# dd writes at once what it reads, and most say how much that was; of others the file's size tells. False at the end.
 ew_copy() {
 	ew_x=$(LC_ALL=C exec "$ew_dd" bs="$ew_bs" count=$(((ew_chunk - ew_size) / ew_bs)) 2>&1 >>"$ew_base.log.$ew_slot")
 	local ew_rc=$? ew_re='^([0-9]+) byte'
 	ew_x=${ew_x##*$'\n'}
 	if [[ $ew_x =~ $ew_re ]]; then
-		((ew_size += BASH_REMATCH[1]))
-		(( ew_rc )) || { ew_failed=0 && (( BASH_REMATCH[1] > 0 )) && return || return 1; }
+		ew_x=${BASH_REMATCH[1]}
+	elif [[ $ew_wc ]] && ew_x=$(exec "$ew_wc" -c <"$ew_base.log.$ew_slot"); then
+		ew_x=${ew_x//[!0-9]/}
+		((ew_x -= ew_size))
+	else
+		ew_x=0 ew_rc=1
+	fi
+	((ew_size += ew_x))
+	if (( ew_rc == 0 )); then
+		ew_failed=0
+		(( ew_x > 0 ))
+		return
 	fi
 	# It was ended, or the disk is full: what cannot be written is lost, but the job does not stand still. One that does not
 	# work at all is not used any more.
@@ -109,12 +119,13 @@ ew_copy() {
 ew_keep() {
 	trap : TERM INT HUP
 	cd /
-	ew_slot=0 ew_at=0 ew_size=0 ew_list=(0:0) ew_failed=0 ew_dd=
+	ew_slot=0 ew_at=0 ew_size=0 ew_list=(0:0) ew_failed=0 ew_dd= ew_wc=
 	ew_bs=$((ew_cap / 128 < 8192 ? ew_cap / 128 : 8192)) # a file ends when it has no room for another read of this size
 	ew_chunk=$((ew_cap / 8))
 	: >|"$ew_base.log.0"
 	ew_index .
 	ew_find dd && ew_dd=$ew_found
+	ew_find wc && ew_wc=$ew_found
 	while :; do
 		(( ew_size + ew_bs <= ew_chunk )) || ew_roll
 		if [[ $ew_dd ]]; then ew_copy; else ew_piece; fi || break
