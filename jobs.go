@@ -99,8 +99,8 @@ func (s *Session) describeJob(command string, opts *JobOptions) jobscript.Meta {
 		Backend: sb.backend, Task: sb.task, Session: s.name, Owner: string(OwnerTask), Created: time.Now().UTC(),
 		LogBytes: opts.LogBytes, Lifetime: opts.Lifetime,
 	}
-	switch p := sb.at(); {
-	case p.info.StateDir == p.info.PrivateDir:
+	switch {
+	case !sb.KeepsJobs():
 		m.Owner = string(OwnerProcess)
 	case s.name != "" && !opts.Keep:
 		m.Owner, m.SessionID = string(OwnerSession), s.id
@@ -150,7 +150,7 @@ func (sb *Sandbox) jobNotices(m jobscript.Meta) []string {
 // KeepsJobs tells whether a job that is started here can outlive this process: false where nothing is kept.
 func (sb *Sandbox) KeepsJobs() bool {
 	info := sb.Info()
-	return info.StateDir != info.PrivateDir
+	return sb.home != "" && info.StateDir != info.PrivateDir
 }
 
 // Jobs lists the jobs of this sandbox's task, oldest first: those that run and the last 64 that have ended.
