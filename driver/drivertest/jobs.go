@@ -163,6 +163,7 @@ func jobGroup() group {
 			j.kill()
 			j.killed("killed")
 			other.kill()
+			b.observe("kill " + rest[1].pid) // a named session's children are ended by nobody
 		}},
 		{name: "B03 a job that puts its work into the background has ended, says what is left, and kill ends that", run: func(t *test) {
 			s := t.own(boxSpec{}).session("dev")
