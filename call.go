@@ -19,6 +19,7 @@ import (
 type call struct {
 	s       *Session
 	command string
+	text    string // what is run in place of command, to start it as a job; else ""
 	opts    *RunOptions
 	tries   int
 

@@ -1,6 +1,7 @@
 package elsewhere
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,12 +44,16 @@ func (s *Session) Run(ctx context.Context, command string, opts *RunOptions) (*R
 	if err := checkCall(command, opts); err != nil {
 		return nil, wrap(err, driver.KindConfig, "run", s.sb.backend, s.sb.task, "")
 	}
+	return s.perform(ctx, newCall(s, command, opts))
+}
+
+// perform runs a call to its end.
+func (s *Session) perform(ctx context.Context, c *call) (*Result, error) {
+	defer c.close()
 	if !s.begin() {
 		return nil, wrap(errText("the session is closed"), driver.KindConfig, "run", s.sb.backend, s.name, "open it again")
 	}
 	defer s.calls.Done()
-	c := newCall(s, command, opts)
-	defer c.close()
 	for {
 		if err := c.prepare(ctx); err != nil {
 			return nil, err
@@ -294,7 +299,7 @@ func (c *call) sendTo(cwd string) {
 	env := c.variables()
 	message := c.sh.at.scripts.Run(bashscript.Run{
 		Cwd: cwd, Dir: c.opts.Dir, Stdin: c.opts.Stdin != nil, Split: c.opts.Split,
-		ExitTrap: !c.capturing && setsExitTrap(c.command), Env: env, Command: c.command,
+		ExitTrap: !c.capturing && c.text == "" && setsExitTrap(c.command), Env: env, Command: cmp.Or(c.text, c.command),
 	})
 	c.cwd = cwd
 	c.started = time.Now()

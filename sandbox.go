@@ -43,6 +43,7 @@ type Sandbox struct {
 	reopening chan struct{} // holds a token while somebody finds out whether the sandbox is lost
 
 	goroutines sync.WaitGroup
+	closing    chan struct{} // closed by Close
 
 	mu       sync.Mutex
 	notices  []string
@@ -86,6 +87,7 @@ func newSandbox(view *config.Config, back driver.Backend, opts *SandboxOptions) 
 		aheadIdle:   view.Duration("spawn_ahead_idle"),
 		sessions:    map[*Session]struct{}{},
 		reopening:   make(chan struct{}, 1),
+		closing:     make(chan struct{}),
 	}
 	if sb.task == "" {
 		sb.task = DefaultTask
@@ -279,6 +281,7 @@ func (sb *Sandbox) Close(ctx context.Context) error {
 	if closed {
 		return nil
 	}
+	close(sb.closing)
 	var errs []error
 	for _, s := range open {
 		_, err := s.close(ctx) // what they left running is the watchdog's

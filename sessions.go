@@ -64,8 +64,8 @@ func Sessions(home string) ([]SessionInfo, error) {
 	return all, nil
 }
 
-// RemoveSession removes the named session of this sandbox: its state, and on backends where the session owns them the
-// processes that its calls left running (TERM, the grace, KILL). Another process that runs a call in it then makes a new
+// RemoveSession removes the named session of this sandbox: its state, its jobs (they are ended; what is known of them stays), and
+// on backends where the session owns them the processes that its calls left running (TERM, the grace, KILL). Another process that runs a call in it then makes a new
 // one. A session that is not there is an error with fs.ErrNotExist.
 func (sb *Sandbox) RemoveSession(ctx context.Context, name string) error {
 	f := &sessionFile{path: sessionPath(sb.home, sb.backend, sb.task, name)}
@@ -85,6 +85,7 @@ func (sb *Sandbox) removeSession(ctx context.Context, d *sessionData) {
 			sb.log.Warn("not all processes of the session were ended", "session", d.Name, "left", left)
 		}
 	}
+	sb.endJobsOf(ctx, d)
 	for _, path := range append(d.Old, d.State) {
 		if path != "" {
 			sb.removeState(path)

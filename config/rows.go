@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 )
@@ -113,6 +114,17 @@ var processRows = []driver.Setting{
 		Key: "orphan_grace", Env: "TERMINAL_ORPHAN_GRACE", Type: driver.Seconds, Default: "10m",
 		Doc:    "After how long without a sign of life a call's owner on another machine is dead.",
 		Status: driver.Implemented, Check: positive,
+	},
+	{
+		Key: "job_lifetime", Env: "TERMINAL_JOB_LIFETIME", Type: driver.Seconds, Default: "0",
+		ValueAliases: map[string]string{"off": "0", "false": "0"},
+		Doc:          "After how long a background job is ended; 0 or off is never.",
+		Status:       driver.Implemented,
+	},
+	{
+		Key: "job_log_max", Env: "TERMINAL_JOB_LOG_MAX", Type: driver.Bytes, Default: "8MiB",
+		Doc:    "How much of a background job's output is kept, in the sandbox; the oldest goes first.",
+		Status: driver.Implemented, Check: sizeFrom(64 << 10),
 	},
 	{
 		Key: "audit", Env: "TERMINAL_AUDIT", Type: driver.Bool, Default: "true",
@@ -230,4 +242,14 @@ func positive(value string) error {
 		return errPositive
 	}
 	return nil
+}
+
+// sizeFrom refuses a size below least bytes.
+func sizeFrom(least int64) func(string) error {
+	return func(value string) error {
+		if n, err := ParseBytes(value); err == nil && n < least {
+			return fmt.Errorf("%d bytes or more", least)
+		}
+		return nil
+	}
 }

@@ -36,6 +36,8 @@ type childJob struct {
 	End        string            // how it ends when its input ends: "close", "exit" without closing, "panic"
 	Flood      int64             // bytes of output to take, for the memory it costs
 	Env        map[string]string // of Call
+	Jobs       []string          // commands that are started as background jobs
+	JobOptions *elsewhere.JobOptions
 }
 
 // childReport is what the child tells.
@@ -46,6 +48,7 @@ type childReport struct {
 	Private string   // the private directory
 	HeapMB  int      // after a flood: the most memory that the process ever had, in MiB
 	Bytes   int64
+	Jobs    []string // the ids of the jobs
 	Error   string
 }
 
@@ -117,6 +120,13 @@ func (job *childJob) open(h *Harness, report *childReport) (*elsewhere.Sandbox, 
 			return sb, session, err
 		}
 		report.Bytes, report.HeapMB = res.OutputBytes, peakMemory()
+	}
+	for _, command := range job.Jobs {
+		started, err := session.Start(ctx, command, job.JobOptions)
+		if err != nil {
+			return sb, session, err
+		}
+		report.Jobs = append(report.Jobs, started.ID())
 	}
 	if job.Call != "" {
 		go func() { _, _ = session.Run(ctx, job.Call, &elsewhere.RunOptions{Env: job.Env}) }()

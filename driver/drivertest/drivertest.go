@@ -155,7 +155,7 @@ func groups() []group {
 		exitGroup(), nativeGroup(),
 		outputGroup(), bookkeepingGroup(),
 		stdinGroup(),
-		backgroundGroup(), killGroup(), orphanGroup(),
+		backgroundGroup(), jobGroup(), killGroup(), orphanGroup(),
 		profileGroup(), packageGroup(),
 		spawnAheadGroup(), concurrencyGroup(),
 		hostileGroup(), secretGroup(), lostGroup(), nameGroup(),

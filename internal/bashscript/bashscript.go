@@ -95,6 +95,13 @@ func commandLine(n int, rest string) []string {
 	return []string{"--noprofile", "--norc", "-p", "-c", read + rest}
 }
 
+// TextArgs are the arguments of a bash that reads a text of n bytes, which a NUL follows, from stdin and evaluates it. One that
+// can count (bash 4.1) leaves the NUL to the text.
+func TextArgs(n int) []string { return commandLine(n, "") }
+
+// Compact drops comment lines and indentation from a script whose indentation is tabs: bash reads every byte.
+func Compact(source string) string { return compact(source) }
+
 // compact drops comment lines and indentation: bash reads every byte.
 func compact(source string) string {
 	var b strings.Builder

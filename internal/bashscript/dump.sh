@@ -42,4 +42,5 @@ if [[ $ew_kind$ew_from == S?* ]]; then
 	builtin mapfile ew_old <"$ew_from" && builtin mapfile ew_q <"$ew_slot" && [[ ${ew_old[*]} == "${ew_q[*]}" ]] && ew_kind=U
 fi 2>/dev/null
 builtin printf '%s' "$ew_token$ew_kind" >&"$ew_fd" 2>/dev/null
-[[ ! $ew_linger || $ew_code == \?* ]] || builtin wait # of what it dies, its end alone tells
+# Of what signal a bash dies its end alone tells.
+[[ ! $ew_linger || $ew_code == \?* ]] || builtin wait

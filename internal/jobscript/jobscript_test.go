@@ -1,0 +1,118 @@
+package jobscript
+
+import (
+	"context"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+)
+
+const token = "\x1e0123"
+
+func TestReadIsTakenApart(t *testing.T) {
+	const meta = `M {"id":"aa","supervisor":"bb","mark":7,"name":"jaa"}` + "\n"
+	for _, test := range []struct {
+		name, answer, data string
+		from               int64
+		overrun, ok        bool
+	}{
+		{"plain", "F 5\nhello" + token + "\nV -1\n" + meta + token + ".\n", "hello", 5, false, true},
+		{"nothing", "F 5\n" + token + "\nV -1\n" + token + ".\n", "", 5, false, true},
+		{"what looks like an answer", "F 0\nF 9\nV -1\n" + token + "." + token + "\nV -1\n" + token + ".\n", "F 9\nV -1\n" + token + ".", 0, false, true},
+		{"cut where the window rolled", "F 5\nhello" + token + "\nV 2\n" + token + ".\n", "he", 5, true, true},
+		{"read again from elsewhere", "F 5\nhel" + token + "X 90\nlo" + token + "\nV -1\n" + token + ".\n", "lo", 90, false, true},
+		{"not whole", "F 5\nhello" + token + "\nV -1\n", "", 0, false, false},
+		{"no offset", "hello" + token + "\nV -1\n" + token + ".\n", "", 0, false, false},
+		{"more certain than there is", "F 5\nhello" + token + "\nV 9\n" + token + ".\n", "", 0, false, false},
+		{"empty", "", "", 0, false, false},
+	} {
+		k, err := ParseRead(token, []byte(test.answer))
+		if (err == nil) != test.ok || string(k.Data) != test.data || k.From != test.from || k.Overrun != test.overrun {
+			t.Errorf("%s: %+v (%q), %v", test.name, k, k.Data, err)
+		}
+	}
+}
+
+func TestFactsThatAreNotWholeAreNone(t *testing.T) {
+	answer := token + "\n" +
+		`M {"id":"aa","supervisor":"bb","mark":7,"name":"jaa","command":"echo"}` + "\nR 10 11 12 13 1700000000 1 .\nE 3 exited 1700000009 .\nI 0:0 !\nA 0\n" +
+		`M {"id":"cc","supervisor":"dd","mark":8,"name":"jcc"}` + "\nR 10 11 1\nE 3 exi\nI 0:0 .\nA 1\n" +
+		"M {\"id\":\nR 1 1 1 1 1 1 .\n" +
+		"L 7 4\n" + token + ".\n"
+	found, err := ParseList(token, []byte(answer))
+	if err != nil || len(found) != 2 {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	if f := found[0]; !f.Begun || !f.Ended || f.Code != 3 || f.Why != "exited" || !f.Whole || f.Running || f.Left != 4 || f.PID != 12 || !f.Input ||
+		!f.Started.Equal(time.Unix(1700000000, 0)) || !f.End.Equal(time.Unix(1700000009, 0)) {
+		t.Errorf("%+v", f)
+	}
+	if f := found[1]; f.Begun || f.Ended || f.Whole || !f.Running || f.Left != 0 {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestLaunchAnswers(t *testing.T) {
+	if l := ParseLaunch(token, "noise\n"+token+"ended 70\n"+token+"started\nmore\n"); !l.Started || l.Taken || l.Ended != 70 {
+		t.Errorf("%+v", l)
+	}
+	if l := ParseLaunch(token, "started\n"+token+"taken\n"); l.Started || !l.Taken {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestMetaStandsInFront: the scripts find two fields of a job's description by their text, so no text of a user's may come first.
+func TestMetaStandsInFront(t *testing.T) {
+	line, err := Meta{ID: "aa", Supervisor: "bb", Mark: 7, Command: `"supervisor":"x","mark":1`, Session: "a\nb"}.Line()
+	if err != nil || !strings.HasPrefix(line, `{"id":"aa","supervisor":"bb","mark":7,`) || strings.Contains(line, "\n") {
+		t.Errorf("%s, %v", line, err)
+	}
+}
+
+// TestQuestionsAreAnsweredInAnEmptyDirectory runs the scripts as a sandbox does.
+func TestQuestionsAreAnsweredInAnEmptyDirectory(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash here")
+	}
+	dir := t.TempDir()
+	ask := func(text string) []byte {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, bash, bashscript.TextArgs(len(text))...)
+		cmd.Stdin = strings.NewReader(text + "\x00")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return out
+	}
+	if found, err := ParseList(token, ask(List(dir, token))); err != nil || len(found) > 0 {
+		t.Errorf("list: %+v, %v", found, err)
+	}
+	if k, err := ParseRead(token, ask(Read(dir, token, "jno", 7, 100, 0))); err != nil || k.Job != nil || k.From != 7 || len(k.Data) > 0 {
+		t.Errorf("read: %+v, %v", k, err)
+	}
+	for _, verb := range []string{Send, Close, Signal, Mark, End} {
+		if answer, err := ParseAct(token, ask(Act(dir, token, "jno", verb, "INT", time.Now()))); err != nil || answer != "none" {
+			t.Errorf("%s: %q, %v", verb, answer, err)
+		}
+	}
+	if answer, err := ParseAct(token, ask(Remove(dir, token, "jno", "it's"))); err != nil || answer != "ok" {
+		t.Errorf("remove: %q, %v", answer, err)
+	}
+}
+
+// TestTextsHoldNoByteThatEndsThem: each text is read up to a NUL.
+func TestTextsHoldNoByteThatEndsThem(t *testing.T) {
+	l := Launch{Dir: "/d", Name: "j1", Meta: "{}", Token: token, Command: "echo 'x'", Lifetime: time.Hour, End: bashscript.NewScripts(nil)}
+	for _, text := range []string{l.Text(), List("/d", token), Read("/d", token, "j", 0, 1, time.Second), Remove("/d", token, "j")} {
+		if strings.Contains(text, "\x00") || !slices.Contains(strings.Split(text, "\n"), "ew_token='"+token+"'") {
+			t.Errorf("%.80q", text)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+# A job's supervisor, by builtins and, where they are there, mkfifo and dd. What stands before it sets ew_base, ew_token, ew_id, ew_call, ew_mark, ew_cap,
+# ew_lifetime, ew_grace, ew_args, ew_end and ew_endargs. Nothing of the user's is defined here, but every variable
+# that is not ew_ may be the job's.
+# Two processes stay: one starts the job, waits for it and writes down its end; the other one writes its output into a window of eight files.
+# Standard input is the launcher's pipe, from which the job reads what it is to do.
+LC_ALL=C
+ew_v=$((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1]))
+(( ew_v < 401 )) || IFS= read -r -d '' ew_x # the NUL behind this text
+umask 077
+exec 8>&1 9<&0 </dev/null >/dev/null 2>&1
+
+# The program $1 -> ew_found; false where there is none.
+ew_find() {
+	local IFS=: ew_d
+	for ew_d in /usr/bin /bin ${PATH-}; do
+		ew_found=$ew_d/$1
+		[[ ! -f $ew_found || ! -x $ew_found ]] || return 0
+	done
+	ew_found=
+	return 1
+}
+
+# The start time of process $1 -> ew_born, or -.
+ew_birth() {
+	local ew_l=
+	IFS= read -r -d '' ew_l <"/proc/$1/stat"
+	ew_l=${ew_l##*) }
+	local IFS=' '
+	set -- $ew_l
+	ew_born=${20:--}
+}
+
+ew_now() {
+	ew_time=-
+	if [[ ${EPOCHSECONDS-} ]]; then
+		ew_time=$EPOCHSECONDS
+	elif (( ew_v >= 402 )); then
+		printf -v ew_time '%(%s)T' -1
+	elif ew_find date; then
+		ew_time=$("$ew_found" +%s)
+	fi
+}
+
+# A wait: reading from a pipe that nobody writes to.
+ew_nap() {
+	if [[ -e /dev/fd/7 || ${ew_held-} ]]; then
+		if (( ew_v < 400 )); then IFS= read -r -t "${2:-1}" ew_x <&7; else IFS= read -r -t "$1" ew_x <&7; fi
+	elif ew_find sleep; then
+		"$ew_found" "$1" || "$ew_found" "${2:-1}"
+	else
+		# Here no file names a pipe.
+		(( ew_v < 400 )) || eval 'coproc ew_hold { IFS= read -r ew_x; }; exec 7<&${ew_hold[0]}; ew_holder=$ew_hold_PID ew_held=1'
+		IFS= read -r -t "$1" ew_x <&7
+	fi
+}
+{ exec 7<> <(:); }
+
+ew_index() {
+	local IFS=' '
+	printf '%s %s\n' "${ew_list[*]}" "$1" >|"$ew_base.log"
+}
+
+# The next file of the window. A reader knows that it was overtaken when the index does not name its file any more, so the
+# index is always written first.
+ew_roll() {
+	((ew_at += ew_size, ew_size = 0, ew_slot = (ew_slot + 1) % 8))
+	if (( ${#ew_list[@]} == 8 )); then
+		ew_list=("${ew_list[@]:1}")
+		ew_index .
+	fi
+	: >|"$ew_base.log.$ew_slot"
+	ew_list[${#ew_list[@]}]=$ew_at:$ew_slot
+	ew_index .
+}
+
+# One piece of output by builtins, byte for byte from bash 4 on: NUL ends a read, and is put back. False at the end.
+ew_piece() {
+	ew_x=
+	if (( ew_v < 400 )); then
+		if IFS= read -r ew_x; then ew_x+=$'\n'; elif [[ ! $ew_x ]]; then return 1; fi
+		printf '%s' "$ew_x" >>"$ew_base.log.$ew_slot" && ew_size=$((ew_size + ${#ew_x}))
+		return 0
+	fi
+	IFS= read -r -d '' -n "$ew_bs" -t 0.2 ew_x
+	local ew_rc=$?
+	if (( ew_rc == 0 && ${#ew_x} < ew_bs )); then
+		printf '%s\0' "$ew_x" >>"$ew_base.log.$ew_slot" && ew_size=$((ew_size + ${#ew_x} + 1))
+	elif [[ $ew_x ]]; then
+		printf '%s' "$ew_x" >>"$ew_base.log.$ew_slot" && ew_size=$((ew_size + ${#ew_x}))
+	fi
+	(( ew_rc == 0 || ew_rc > 128 ))
+}
+
+# dd writes at once what it reads, and most say how much that was; of others the file's size tells. False at the end.
+ew_copy() {
+	ew_x=$(LC_ALL=C exec "$ew_dd" bs="$ew_bs" count=$(((ew_chunk - ew_size) / ew_bs)) 2>&1 >>"$ew_base.log.$ew_slot")
+	local ew_rc=$? ew_re='^([0-9]+) byte'
+	ew_x=${ew_x##*$'\n'}
+	if [[ $ew_x =~ $ew_re ]]; then
+		ew_x=${BASH_REMATCH[1]}
+	elif [[ $ew_wc ]] && ew_x=$(exec "$ew_wc" -c <"$ew_base.log.$ew_slot"); then
+		ew_x=${ew_x//[!0-9]/}
+		((ew_x -= ew_size))
+	else
+		ew_x=0 ew_rc=1
+	fi
+	((ew_size += ew_x))
+	if (( ew_rc == 0 )); then
+		ew_failed=0
+		(( ew_x > 0 ))
+		return
+	fi
+	# It was ended, or the disk is full: what cannot be written is lost, but the job does not stand still. One that does not
+	# work at all is not used any more.
+	(( ++ew_failed < 20 )) && ew_nap 0.1 || ew_dd=
+	return 0
+}
+
+ew_keep() {
+	trap : TERM INT HUP
+	cd /
+	ew_slot=0 ew_at=0 ew_size=0 ew_list=(0:0) ew_failed=0 ew_dd= ew_wc=
+	ew_bs=$((ew_cap / 128 < 8192 ? ew_cap / 128 : 8192)) # a file ends when it has no room for another read of this size
+	ew_chunk=$((ew_cap / 8))
+	: >|"$ew_base.log.0"
+	ew_index .
+	ew_find dd && ew_dd=$ew_found
+	ew_find wc && ew_wc=$ew_found
+	while :; do
+		(( ew_size + ew_bs <= ew_chunk )) || ew_roll
+		if [[ $ew_dd ]]; then ew_copy; else ew_piece; fi || break
+	done
+	ew_index '!'
+	[[ ! ${ew_holder-} ]] || kill -KILL "$ew_holder"
+}
+
+# The lifetime is over: a second bash ends the job's tree.
+ew_expire() {
+	ew_woken=1 ew_why=lifetime
+	printf '%s\0+ %s %s %s\nK end %s\n' "$ew_end" "$ew_mark" "$ew_call" "$ew_job" "$ew_grace" |
+		"$BASH" --noprofile --norc -p -c "$ew_endargs" >/dev/null 3>&- &
+}
+
+ew_run() {
+	ew_pid=${BASHPID-}
+	[[ $ew_pid ]] || ew_pid=$(exec "$BASH" -c 'echo $PPID')
+	ew_why=exited
+	trap 'ew_woken=1' TERM INT HUP
+	trap 'ew_woken=1; exec 3>&-' USR1
+	trap ew_expire USR2
+	if ew_find mkfifo && "$ew_found" "$ew_base.in" && [[ -p $ew_base.in ]]; then
+		# We hold both ends, so that no open waits and the end of one writer's input is not the end of all.
+		exec 3<>"$ew_base.in" 5<"$ew_base.in"
+	else
+		exec 5</dev/null
+	fi
+	set -m
+	{
+		ulimit -S -x "$ew_mark"
+		export ELSEWHERE_CALL="$ew_call"
+		exec -a bash "$BASH" --noprofile --norc -p -c "$ew_args"
+	} <&5 2>&1 3>&- 5<&- 7<&- 8>&- &
+	ew_job=$!
+	set +m
+	exec 5<&- 9<&-
+	cd /
+	ew_birth "$ew_job"
+	ew_jobborn=$ew_born
+	ew_birth "$ew_pid"
+	ew_now
+	ew_fifo=0
+	[[ ! -p $ew_base.in ]] || ew_fifo=1
+	printf '%s %s %s %s %s %s .\n' "$ew_pid" "$ew_born" "$ew_job" "$ew_jobborn" "$ew_time" "$ew_fifo" >|"$ew_base.run"
+	printf '%sstarted\n' "$ew_token" >&8
+	exec 8>&-
+	if (( ew_lifetime > 0 )); then
+		{
+			trap - TERM INT HUP USR1 USR2
+			ew_nap "$ew_lifetime" "$ew_lifetime"
+			kill -USR2 "$ew_pid"
+		} >/dev/null 3>&- &
+		ew_timer=$!
+	fi
+	while :; do
+		ew_woken=
+		wait "$ew_job"
+		ew_code=$?
+		[[ $ew_woken ]] || break
+	done
+	exec >/dev/null 3>&-
+	[[ ! ${ew_timer-} ]] || kill -KILL "$ew_timer"
+	# All that it wrote is in the log before its end is told, unless its children hold the pipe.
+	for ew_i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+		IFS= read -r ew_x <"$ew_base.log"
+		[[ $ew_x != *' !' ]] || break
+		ew_nap 0.02
+	done
+	[[ ! -e $ew_base.kill ]] || ew_why=killed
+	ew_now
+	printf '%s %s %s .\n' "$ew_code" "$ew_why" "$ew_time" >|"$ew_base.end"
+	[[ ! ${ew_holder-} ]] || kill -KILL "$ew_holder"
+}
+
+# With job control: without it both would ignore an interrupt, and the job too.
+set -m
+{ set +m; ew_run; } | { set +m; ew_keep; } 8>&- 9<&- &
+exit 0
