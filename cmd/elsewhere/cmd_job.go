@@ -100,7 +100,7 @@ type jobFlags struct {
 	json bool
 }
 
-func (o *jobFlags) addTo(cmd *cobra.Command) {
+func (o *jobFlags) addTo(a *app, cmd *cobra.Command) {
 	o.target.addTo(a, cmd)
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 }
