@@ -44,7 +44,8 @@ start() {
 		say "$name answers"
 		return
 	fi
-	setsid -f bash -c 'echo $$ >"$0"; exec "$@"' "$run/$name.pid" "$@" </dev/null &>"$run/$name.log"
+	# In /: a service outlives the checkout.
+	setsid -f bash -c 'echo $$ >"$0"; cd /; exec "$@"' "$run/$name.pid" "$@" </dev/null &>"$run/$name.log"
 	deadline=$((SECONDS + seconds))
 	until $ready; do
 		if ((SECONDS >= deadline)); then
