@@ -11,10 +11,39 @@ import (
 // have loaded it. One that is stale (another state is current, or idle for too long) is dropped, never used. The session's
 // mu guards it.
 type aheadPool struct {
-	shells   []*shell // the loaded one first
-	starting int
-	timer    *time.Timer
-	early    chan struct{} // closed when the shell beside the first state has been started; nil where there is none
+	shells []*shell  // the loaded one first
+	coming []*coming // that are being started
+	timer  *time.Timer
+}
+
+// coming is a shell that is being started ahead. A call that finds none waiting claims it: that is sooner there than one that is
+// begun now.
+type coming struct {
+	claimed bool
+	done    chan struct{} // closed when it has been started, or could not be
+	sh      *shell        // for whom claimed it; nil where it could not be started
+}
+
+// unclaimed counts those that are not taken yet.
+func (p *aheadPool) unclaimed() int {
+	n := 0
+	for _, c := range p.coming {
+		if !c.claimed {
+			n++
+		}
+	}
+	return n
+}
+
+// claim takes a shell that is being started, or gives nil.
+func (p *aheadPool) claim() *coming {
+	for _, c := range p.coming {
+		if !c.claimed {
+			c.claimed = true
+			return c
+		}
+	}
+	return nil
 }
 
 // take returns a shell for a call on state: the one that has loaded it, else one that has loaded nothing, else nil.
@@ -67,8 +96,8 @@ func (s *Session) refill() {
 		return
 	}
 	s.ahead.dropStale(s)
-	for ; len(s.ahead.shells)+s.ahead.starting < s.sb.ahead; s.ahead.starting++ {
-		s.sb.goroutines.Go(s.startAhead)
+	for len(s.ahead.shells)+s.ahead.unclaimed() < s.sb.ahead {
+		s.startAhead()
 	}
 	s.loadAhead()
 }
@@ -93,7 +122,7 @@ func (s *Session) loadAhead() {
 	})
 }
 
-// loadShell tells sh to load state and keeps the file until it has. s.mu is held.
+// loadShell tells sh to load state and keeps the file until sh has ended: at its end it compares the two. s.mu is held.
 func (s *Session) loadShell(sh *shell, state stateRef) error {
 	s.loading[state.path]++
 	err := sh.load(&state, sh.at.dropped())
@@ -102,6 +131,7 @@ func (s *Session) loadShell(sh *shell, state stateRef) error {
 		case <-sh.ready:
 			sh.noteReady(true)
 			sh.noteGroup()
+			<-sh.exited
 		case <-sh.exited:
 			sh.noteReady(false)
 		}
@@ -118,51 +148,66 @@ func (s *Session) loadShell(sh *shell, state stateRef) error {
 func (s *Session) startEarly() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.ahead.shells)+s.ahead.starting > 0 {
-		return
-	}
-	early := make(chan struct{})
-	s.ahead.early = early
-	s.ahead.starting++
-	s.sb.goroutines.Go(func() {
-		defer close(early)
+	if !s.closed && len(s.ahead.shells)+len(s.ahead.coming) == 0 {
 		s.startAhead()
+	}
+}
+
+// startAhead begins to start a shell. s.mu is held.
+func (s *Session) startAhead() {
+	c := &coming{done: make(chan struct{})}
+	s.ahead.coming = append(s.ahead.coming, c)
+	s.sb.goroutines.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), startWait)
+		defer cancel()
+		sh, err := s.sb.at().startShell(ctx, s, true)
+		if err != nil {
+			s.sb.log.Debug("no shell was started ahead", "error", err)
+		}
+		s.arriveAhead(c, sh)
 	})
 }
 
-// awaitEarly waits for that shell.
-func (s *Session) awaitEarly(ctx context.Context) {
+// arriveAhead hands a shell that was started, nil where none could be, to whoever claimed it, else to the pool.
+func (s *Session) arriveAhead(c *coming, sh *shell) {
 	s.mu.Lock()
-	early := s.ahead.early
-	s.ahead.early = nil
-	s.mu.Unlock()
-	if early == nil {
-		return
-	}
-	select {
-	case <-early:
-	case <-ctx.Done():
+	defer s.mu.Unlock()
+	defer close(c.done)
+	s.ahead.coming = slices.DeleteFunc(s.ahead.coming, func(other *coming) bool { return other == c })
+	switch {
+	case c.claimed:
+		c.sh = sh
+	case sh == nil:
+	case s.closed:
+		sh.drop()
+	default:
+		s.ahead.shells = append(s.ahead.shells, sh)
+		s.loadAhead()
+		s.dropIdleLater()
 	}
 }
 
-func (s *Session) startAhead() {
-	ctx, cancel := context.WithTimeout(context.Background(), startWait)
-	defer cancel()
-	sh, err := s.sb.at().startShell(ctx, s, true)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ahead.starting--
-	if err != nil {
-		s.sb.log.Debug("no shell was started ahead", "error", err)
-		return
+// await waits for a shell that was claimed; nil where it could not be started, and where ctx is done first: then it is
+// nobody's again.
+func (s *Session) await(ctx context.Context, c *coming) *shell {
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c.claimed = false
+		if c.sh != nil {
+			c.sh.drop() // it came in the same moment
+		}
+		return nil
 	}
-	if s.closed {
-		sh.drop()
-		return
+	if c.sh == nil || c.sh.exitedNow() || !c.sh.at.usable() {
+		if c.sh != nil {
+			c.sh.drop()
+		}
+		return nil
 	}
-	s.ahead.shells = append(s.ahead.shells, sh)
-	s.loadAhead()
-	s.dropIdleLater()
+	return c.sh
 }
 
 // dropIdleLater sets the timer that ends shells which wait for too long: a waiting bash must not look like a leak. s.mu

@@ -222,12 +222,18 @@ func (s *Session) readyShell(ctx context.Context) (*shell, error) {
 	}
 }
 
-// shellFor takes a waiting shell or starts one, and lets it load state unless it has.
+// shellFor takes a waiting shell, or one that is being started, or starts one, and lets it load state unless it has.
 func (s *Session) shellFor(ctx context.Context, state stateRef) (*shell, error) {
-	s.awaitEarly(ctx)
 	s.mu.Lock()
 	sh := s.ahead.take(state)
+	var c *coming
+	if sh == nil {
+		c = s.ahead.claim()
+	}
 	s.mu.Unlock()
+	if c != nil {
+		sh = s.await(ctx, c)
+	}
 	if sh == nil {
 		var err error
 		if sh, err = s.startShell(ctx); err != nil {

@@ -43,7 +43,7 @@ type Session struct {
 	file    *sessionFile        // of a named session
 	saveErr error               // the last failure since the last Flush
 	saving  map[*shell]struct{} // shells that reported their end and write their state
-	loading map[string]int      // state files that a bash is about to read
+	loading map[string]int      // state files that a living bash has loaded, or is about to
 	old     []string            // superseded state files, oldest first
 	notices []string            // for the next result
 	ahead   aheadPool
