@@ -27,10 +27,38 @@ import (
 const (
 	imageDebian   = "elsewhere-test/debian"
 	imageBashOnly = "elsewhere-test/bash-only"
+	imageUser     = "elsewhere-test/user" // runs as someone, at home in /home/someone
 )
 
+// closedDirectory is a case that root would pass vacuously.
+const closedDirectory = "directory/a directory that cannot be entered any more is left like one that is gone"
+
 func TestConformance(t *testing.T) {
-	h := &drivertest.Harness{
+	h := harness()
+	h.Skip[closedDirectory] = "root may enter every directory; TestConformanceOfAnOrdinaryUser runs it"
+	eng := testEngine(t)
+	needImage(t, eng, imageDebian)
+	if _, err := eng.ImageInspect(t.Context(), imageBashOnly); err != nil {
+		h.Lacks[drivertest.NeedBashOnly] = "there is no image " + imageBashOnly + "; test/testbed/docker.sh makes it"
+	}
+	drivertest.Run(t, h)
+}
+
+// TestConformanceOfAnOrdinaryUser runs again, in an image that does not run as root, what rights matter to.
+func TestConformanceOfAnOrdinaryUser(t *testing.T) {
+	needImage(t, testEngine(t), imageUser)
+	h := harness()
+	h.Place = func(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place {
+		p := place(t, spec)
+		p.Settings["docker_image"], p.Home = imageUser, "/home/someone"
+		return p
+	}
+	h.Only = []string{closedDirectory, "kill/*", "state files/*"}
+	drivertest.Run(t, h)
+}
+
+func harness() *drivertest.Harness {
+	return &drivertest.Harness{
 		Backend:       docker.Backend(),
 		Place:         place,
 		KeepsChildren: true,
@@ -40,12 +68,6 @@ func TestConformance(t *testing.T) {
 			"secrets/scrub_profile removes such names of the login files too": "scrub_profile is a setting of local: a container's login files are its image's",
 		},
 	}
-	eng := testEngine(t)
-	needImage(t, eng, imageDebian)
-	if _, err := eng.ImageInspect(t.Context(), imageBashOnly); err != nil {
-		h.Lacks[drivertest.NeedBashOnly] = "there is no image " + imageBashOnly + "; test/testbed/docker.sh makes it"
-	}
-	drivertest.Run(t, h)
 }
 
 // testEngine is a client of the engine under test, or skips the test.

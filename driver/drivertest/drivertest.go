@@ -43,8 +43,8 @@ type Harness struct {
 	// Lacks names what the backend does not have by its nature, each with the reason. Cases that need it do not apply.
 	Lacks map[Need]string
 
-	// Skip holds single cases that cannot apply, each with the reason. A key is a CASES id ("X05"), a case's whole name, or
-	// "group/name". A key that fits no case is an error.
+	// Skip holds cases that cannot apply, each with the reason. A key is a CASES id ("X05"), a case's whole name, "group/name",
+	// or "group/*". A key that fits no case is an error.
 	Skip map[string]string
 
 	// Only, where it is not empty, holds the cases to run, with the same keys as Skip.
@@ -208,7 +208,7 @@ func checkHarness(h *Harness) error {
 
 // skipFits tells whether a key of Harness.Skip means the case c of g.
 func skipFits(key string, g group, c testCase) bool {
-	return key == c.name || key == g.name+"/"+c.name || strings.HasPrefix(c.name, key+" ") && isCaseID(key)
+	return key == c.name || key == g.name+"/"+c.name || key == g.name+"/*" || strings.HasPrefix(c.name, key+" ") && isCaseID(key)
 }
 
 // isCaseID tells whether s is an id such as C01.
