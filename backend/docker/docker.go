@@ -34,6 +34,8 @@ type sandbox struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // what runs behind the calls
 	opened atomic.Bool
+	tidied atomic.Bool                        // a watchdog runs, which removes the private directory
+	found  atomic.Pointer[[]driver.StateFile] // what lay in the state directory at the opening, for whoever asks first
 	closed atomic.Bool
 
 	mu     sync.Mutex
@@ -100,11 +102,12 @@ func (s *sandbox) open(ctx context.Context) error {
 	s.info = driver.Info{
 		Host: s.eng.host, SandboxID: shortID(s.id), User: found.user, Home: found.home, Dir: found.dir,
 		StateDir: found.state, PrivateDir: found.private,
-		Linger: true, KeepsChildren: true, Watchdog: true, CallEnv: maps.Clone(s.plan.callEnv),
+		Linger: true, KeepsChildren: true, Watchdog: true, Tidy: true, Lease: !s.eng.here(), CallEnv: maps.Clone(s.plan.callEnv),
 		Features: append([]driver.Feature{{Name: "container", State: driver.Active, Detail: s.plan.name + " (" + s.plan.config.Image + ")"}}, s.plan.features...),
 		Notices:  notices,
 	}
 	s.opened.Store(true)
+	s.found.Store(&found.files)
 	s.behind(func() { s.removeDead(found.others) })
 	s.reapBehind()
 	return nil

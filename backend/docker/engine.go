@@ -144,6 +144,11 @@ func (t *tlsFiles) config() (*tls.Config, error) {
 	return config, nil
 }
 
+// here tells whether the engine is on this machine: then its connections end with the processes that have them.
+func (e *engine) here() bool {
+	return strings.HasPrefix(e.at.host, "unix://") || strings.HasPrefix(e.at.host, "npipe://")
+}
+
 // hostOf is the machine on which an engine with this address runs, as people name it.
 func hostOf(host string) string {
 	if u, err := url.Parse(host); err == nil && u.Hostname() != "" && u.Scheme != "unix" && u.Scheme != "npipe" {

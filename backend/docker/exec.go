@@ -79,6 +79,9 @@ func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 		return nil, s.startFailed(ctx, err)
 	}
 	p.mark = mark
+	if isWatchdog("bash " + strings.Join(spec.Args, " ")) {
+		s.tidied.Store(true)
+	}
 	if !s.own(p) {
 		_ = p.conn.Close()
 		return nil, failure(driver.KindLost, "the sandbox is closed")

@@ -206,6 +206,9 @@ func TestStateFiles(t *testing.T) {
 		t.Errorf("modes are %q", got)
 	}
 	output(t, s, `cd "`+info.StateDir+`"; mkdir sub; printf '# one\nmore' >a; printf 'no newline' >sub/b; : >"c d"$'\n'; ln -s /etc/passwd link; printf '%0300d' 1 >long`)
+	if files, err := s.ListState(t.Context(), info.StateDir); err != nil || len(files) != 0 {
+		t.Errorf("at the opening there were %v, %v", files, err)
+	}
 	files, err := s.ListState(t.Context(), info.StateDir)
 	if err != nil {
 		t.Fatal(err)

@@ -22,8 +22,9 @@ import (
 // surroundings are what is found inside a container.
 type surroundings struct {
 	user, home, dir string
-	state, private  string   // directories for state files, of mode 0700
-	others          []string // private directories of other processes of this machine and user
+	state, private  string             // directories for state files, of mode 0700
+	others          []string           // private directories of other processes of this machine and user
+	files           []driver.StateFile // in the state directory
 	notices         []string
 }
 
@@ -57,7 +58,10 @@ fi
 printf '%s\0' "elsewhere" "${user:-$EUID}" "$home" "$dir" "$state" "$private"
 for made in "$root/$others"*; do
 	[[ $made == "$private" ]] || printf '%s\0' "$made"
-done`
+done
+printf '\0'
+` + listFunction + `
+list "$state"`
 
 // lookAround runs the first bash in the container. The container may have just been started by somebody else.
 func (s *sandbox) lookAround(ctx context.Context) (*surroundings, error) {
@@ -69,7 +73,12 @@ func (s *sandbox) lookAround(ctx context.Context) (*surroundings, error) {
 	if err != nil || len(fields) < 7 || fields[0] != "elsewhere" {
 		return nil, s.setupFailed(ctx, out, err)
 	}
-	a := &surroundings{user: fields[1], home: fields[2], dir: fields[3], state: fields[4], private: fields[5], others: fields[6 : len(fields)-1]}
+	a := &surroundings{user: fields[1], home: fields[2], dir: fields[3], state: fields[4], private: fields[5]}
+	end := 6 + slices.Index(fields[6:], "")
+	if end < 6 {
+		return nil, s.setupFailed(ctx, out, err)
+	}
+	a.others, a.files = fields[6:end], stateFiles(fields[end+1:])
 	s.env = []string{"HOME=" + a.home}
 	if want := s.plan.dir; want != "" && a.dir != path.Clean(want) && a.dir != want {
 		a.notices = append(a.notices, "the directory "+want+" is not in the container or cannot be entered; sessions start in "+a.dir)

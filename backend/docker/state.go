@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,10 +92,12 @@ func (s *sandbox) stopTimer() {
 	}
 }
 
-// removePrivate removes the private directory and what else waits for its removal.
+// removePrivate removes the private directory, unless a watchdog does, and what else waits for its removal.
 func (s *sandbox) removePrivate(ctx context.Context) {
 	paths := s.takeRemovals()
-	if s.info.PrivateDir != s.info.StateDir && s.info.PrivateDir != stateRoot {
+	if s.tidied.Load() {
+		paths = slices.DeleteFunc(paths, func(p string) bool { return strings.HasPrefix(p, s.info.PrivateDir+"/") })
+	} else if s.info.PrivateDir != s.info.StateDir && s.info.PrivateDir != stateRoot {
 		paths = append(paths, s.info.PrivateDir)
 	}
 	if len(paths) == 0 {
@@ -105,29 +108,39 @@ func (s *sandbox) removePrivate(ctx context.Context) {
 	}
 }
 
-// listScript prints the path and the first line of each file below a directory, ended by NULs.
-const listScript = `shopt -s nullglob dotglob globstar 2>/dev/null
-for file in "$1"/**; do
-	[[ -f $file && ! -L $file ]] || continue
-	line=
-	IFS= read -r -n 256 line <"$file"
-	printf '%s\0%s\0' "$file" "$line"
-done 2>/dev/null`
+// listFunction prints the path and the first line of each file below a directory, each ended by a NUL.
+const listFunction = `shopt -s nullglob dotglob globstar 2>/dev/null
+list() {
+	for file in "$1"/**; do
+		[[ -f $file && ! -L $file ]] || continue
+		line=
+		IFS= read -r -n 256 line <"$file"
+		printf '%s\0%s\0' "$file" "$line"
+	done 2>/dev/null
+	:
+}`
 
-// ListState lists the plain files below dir, which is the state or the private directory. Their times are not known.
+// stateFiles reads what list printed.
+func stateFiles(fields []string) (files []driver.StateFile) {
+	for i := 0; i+1 < len(fields); i += 2 {
+		files = append(files, driver.StateFile{Path: fields[i], Head: fields[i+1]})
+	}
+	return files
+}
+
+// ListState lists the plain files below dir, which is the state or the private directory. Their times are not known. The first
+// one is answered by what the opening saw.
 func (s *sandbox) ListState(ctx context.Context, dir string) ([]driver.StateFile, error) {
 	dir = path.Clean(dir)
 	if dir != s.info.StateDir && dir != s.info.PrivateDir && !s.isState(dir) {
 		return nil, failure(driver.KindDenied, "%s is not a state directory of this sandbox", dir)
 	}
-	out, err := s.run(ctx, listScript, dir)
+	if found := s.found.Swap(nil); found != nil && dir == s.info.StateDir {
+		return *found, nil
+	}
+	out, err := s.run(ctx, listFunction+"\nlist \"$1\"", dir)
 	if err != nil {
 		return nil, err
 	}
-	fields := strings.Split(out, "\x00")
-	var files []driver.StateFile
-	for i := 0; i+1 < len(fields); i += 2 {
-		files = append(files, driver.StateFile{Path: fields[i], Head: fields[i+1]})
-	}
-	return files, nil
+	return stateFiles(strings.Split(out, "\x00")), nil
 }
