@@ -21,8 +21,7 @@ import (
 )
 
 // ensureImage pulls the image unless the engine has it, and inspects it. The pull has a timeout of its own, tells its progress
-// to req.Progress, and uses the credentials that the docker client keeps. An image for a processor that the engine cannot
-// run is an error.
+// to req.Progress, and uses the credentials that the docker client keeps. Whether the engine can run it is for makePlan to say.
 func ensureImage(ctx context.Context, eng *client.Client, req driver.OpenRequest) (*client.ImageInspectResult, error) {
 	name := req.Config.String("docker_image")
 	named, err := reference.ParseDockerRef(name)
@@ -38,13 +37,6 @@ func ensureImage(ctx context.Context, eng *client.Client, req driver.OpenRequest
 	}
 	if err != nil {
 		return nil, fmt.Errorf("inspecting image %s: %w", name, err)
-	}
-	info, err := eng.Info(ctx, client.InfoOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("asking the engine what it is: %w", err)
-	}
-	if err := checkPlatform(name, &image, info.Info, emulated); err != nil {
-		return nil, err
 	}
 	return &image, nil
 }

@@ -107,6 +107,9 @@ func makePlan(ctx context.Context, eng *client.Client, req driver.OpenRequest, i
 	if err := b.askEngine(ctx, eng); err != nil {
 		return nil, err
 	}
+	if err := checkPlatform(b.p.config.Image, image, b.info, emulated); err != nil {
+		return nil, err
+	}
 	if err := b.readArgs(); err != nil {
 		return nil, err
 	}

@@ -74,8 +74,8 @@ func (a *app) cmdDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Test the backends for real and say what is in force",
-		Long: `Look at the settings and HERMES_HOME, and run a command on each backend that is built (or on that of -b) that shows where
-it really ran; print which isolation and limits are active, degraded or unsupported there.
+		Long: `Look at the settings and HERMES_HOME, and run a command on the backend that is configured (or that of -b), and on those that
+make nothing for it, that shows where it really ran; print which isolation and limits are active, degraded or unsupported there.
 
 The kept sandboxes that run are listed with what is in force in each. A backend that is not configured and whose engine is
 not here is "unavailable", which is no fault.
@@ -218,11 +218,11 @@ func writable(dir string) error {
 // examineBackend opens a backend and runs the probe there.
 func (r *report) examineBackend(ctx context.Context, a *app, cfg *config.Config, t target, configured bool) {
 	b := backendReport{Backend: cfg.Name(), Configured: configured, Checks: []check{}, Features: []driver.Feature{}, Sandboxes: []inspected{}}
-	asked := "run"
+	asked, keeps := "run", false
 	if d, err := cfg.Backend(""); err == nil {
 		b.Summary = d.Summary
 		if d.Keeper != nil {
-			asked = "engine"
+			asked, keeps = "engine", true
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeWait)
@@ -234,7 +234,10 @@ func (r *report) examineBackend(ctx context.Context, a *app, cfg *config.Config,
 		}
 		r.add(&b.Checks, c)
 	} else {
-		if err := b.run(ctx, a, cfg, t, r); err != nil {
+		if keeps && !configured {
+			// A command there may first pull an image that nobody asked for.
+			r.add(&b.Checks, check{State: good, Name: asked, Detail: "it answers; `elsewhere doctor -b " + cfg.Name() + "` runs a command there"})
+		} else if err := b.run(ctx, a, cfg, t, r); err != nil {
 			c := failed("run", err)
 			if !configured {
 				c.State = warning
