@@ -144,7 +144,7 @@ func (im *images) build(ctx context.Context, address, file string) error {
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return err
 	}
-	defer removeTree(context.WithoutCancel(ctx), temp)
+	defer func() { _ = removeTree(context.WithoutCancel(ctx), temp) }()
 	defer os.Remove(part)
 	im.say("building the image " + address)
 	done := make(chan struct{})
