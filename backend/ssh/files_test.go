@@ -46,7 +46,9 @@ func (b *bench) hermes() {
 }
 
 // there reads a file of the account's ~/.hermes; "-" is one that is not there.
-func (b *bench) there(name string) string { return content(b.t, filepath.Join(b.a.home, ".hermes", name)) }
+func (b *bench) there(name string) string {
+	return content(b.t, filepath.Join(b.a.home, ".hermes", name))
+}
 
 func (b *bench) here(name string) string { return content(b.t, filepath.Join(b.home, name)) }
 
