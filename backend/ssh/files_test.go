@@ -445,3 +445,40 @@ func TestOwnLoopback(t *testing.T) {
 		t.Error("it was written anew")
 	}
 }
+
+// TestCopyOverALinkThatIsCut: a copy whose connection goes fails, and goes on where it was when it is repeated.
+func TestCopyOverALinkThatIsCut(t *testing.T) {
+	b := newBench(t, "main", "dash")
+	r := newRelay(t, b.settings["ssh_port"])
+	b.settings["ssh_port"] = r.port()
+	sb := b.open()
+	text, file := noise(5, 64<<20), filepath.Join(t.TempDir(), "large")
+	must(t, os.WriteFile(file, []byte(text), 0o644))
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	var once sync.Once
+	_, err := sb.Upload(ctx, file, "made/large", &elsewhere.TransferOptions{Progress: func(p elsewhere.TransferProgress) {
+		if p.Bytes > p.AllBytes*3/4 {
+			once.Do(r.cut)
+		}
+	}})
+	if err == nil {
+		t.Fatal("a copy over a link that was cut is said to be whole")
+	}
+	if _, err := os.Stat(filepath.Join(b.a.home, "made/large")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after the cut: %v", err)
+	}
+	done, err := sb.Upload(ctx, file, "made/large", nil)
+	must(t, err)
+	if !done.Resumed {
+		t.Errorf("it began anew: %+v", done)
+	}
+	if content(t, filepath.Join(b.a.home, "made/large")) != text {
+		t.Error("it is not what was sent")
+	}
+	entries, err := os.ReadDir(filepath.Join(b.a.home, "made"))
+	must(t, err)
+	if len(entries) != 1 {
+		t.Errorf("left: %v", entries)
+	}
+}
