@@ -12,7 +12,7 @@ import (
 
 // measureCold starts whole processes in turns: the command line's way to run one command, and a login bash.
 func measureCold(ctx context.Context, b *bench) error {
-	if b.rig.fresh != nil {
+	if b.rig.fresh != nil || b.rig.open != nil {
 		return nil // see measureOpen
 	}
 	program, name, err := b.program(ctx)
@@ -85,8 +85,8 @@ func (b *bench) program(ctx context.Context) (argv []string, name string, err er
 }
 
 // once is the child's part: what the command line does.
-func once(ctx context.Context, backend string) error {
-	sb, err := sandbox(ctx, backend, os.Environ(), 0)
+func once(ctx context.Context, backend string, environ []string) error {
+	sb, err := sandbox(ctx, backend, environ, 0)
 	if err != nil {
 		return err
 	}
