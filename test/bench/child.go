@@ -37,7 +37,7 @@ func runChild(ctx context.Context, what string, args []string) int {
 		case what == "stream" && len(args) == 3:
 			return stream(ctx, args[0], args[1], args[2])
 		case what == "once" && len(args) == 1:
-			return nil, once(ctx, args[0], os.Environ())
+			return nil, once(ctx, args[0])
 		case what == "sync" && len(args) == 3:
 			return syncTree(ctx, args[0], args[1], args[2])
 		case what == "sessions" && len(args) == 3:

@@ -85,8 +85,8 @@ func (b *bench) program(ctx context.Context) (argv []string, name string, err er
 }
 
 // once is the child's part: what the command line does.
-func once(ctx context.Context, backend string, environ []string) error {
-	sb, err := sandbox(ctx, backend, environ, 0)
+func once(ctx context.Context, backend string) error {
+	sb, err := sandbox(ctx, backend, os.Environ(), 0)
 	if err != nil {
 		return err
 	}

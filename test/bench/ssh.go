@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere"
+	"github.com/elsewhere-sh/elsewhere/backend/all"
+	"github.com/elsewhere-sh/elsewhere/config"
 )
 
 // dirVar is where a run keeps its files, for its children too.
@@ -75,13 +78,31 @@ func sshRig() rig {
 	}
 }
 
-// measureConnect opens the account up to the end of a first command, with a connection of its own and with one that is there.
+// measureConnect opens the account up to the end of a first command, with a connection of its own and over one that another
+// sandbox holds open.
 func measureConnect(ctx context.Context, b *bench, s sshServer) error {
 	group := "a connection and one command over it"
-	open := func() (time.Duration, error) {
-		start := time.Now()
-		err := once(ctx, b.backend, b.environ)
-		return time.Since(start), err
+	cfg, err := config.Load(config.Options{Backends: all.Backends(), Environ: b.environ, Dir: "/"})
+	if err != nil {
+		return err
+	}
+	open := func() (*elsewhere.Sandbox, time.Duration, error) {
+		start, ahead := time.Now(), 0
+		sb, err := elsewhere.OpenSandbox(ctx, cfg, &elsewhere.SandboxOptions{Backend: b.backend, Environ: b.environ, SpawnAhead: &ahead})
+		if err != nil {
+			return nil, 0, err
+		}
+		session, err := sb.Session(ctx, "")
+		if err == nil {
+			err = ended(session.Run(ctx, "true", nil))
+		}
+		return sb, time.Since(start), err
+	}
+	closing := func(sb *elsewhere.Sandbox, err error) error {
+		if sb == nil {
+			return err
+		}
+		return errors.Join(err, sb.Close(context.WithoutCancel(ctx)))
 	}
 	var bare, cold, warm samples
 	for i := range b.n.cold/2 + 1 {
@@ -90,29 +111,22 @@ func measureConnect(ctx context.Context, b *bench, s sshServer) error {
 			return err
 		}
 		connect := time.Since(start)
-		first, err := open()
+		one, first, err := open()
 		if err != nil {
+			return closing(one, err)
+		}
+		two, again, err := open()
+		if err := closing(one, closing(two, err)); err != nil {
 			return err
 		}
-		holder, err := sandbox(ctx, b.backend, b.environ, 0)
-		if err != nil {
-			return err
-		}
-		again, err := open()
-		if closeErr := holder.Close(ctx); err == nil {
-			err = closeErr
-		}
-		if err != nil {
-			return err
-		}
-		if i > 0 { // the first one warms
+		if i > 0 { // the first one warms, and finds out how many sessions the server gives
 			bare, cold, warm = append(bare, milliseconds(connect)), append(cold, milliseconds(first)), append(warm, milliseconds(again))
 		}
 	}
 	for i, one := range []struct {
 		name string
 		took samples
-	}{{"ssh bash -c true, connecting", bare}, {"open, run true and close, alone", cold}, {"the same, while another one is open", warm}} {
+	}{{"ssh bash -c true, connecting", bare}, {"open and run true", cold}, {"the same over a connection that is there", warm}} {
 		b.report.add(row{
 			Backend: b.backend, Group: group, Name: one.name, Floor: i == 0, Unit: "ms", P50: one.took.p(50), P95: one.took.p(95), N: len(one.took),
 			Ratio: one.took.p(50) / bare.p(50), Ratio95: one.took.p(95) / bare.p(95),
