@@ -482,3 +482,23 @@ func TestCopyOverALinkThatIsCut(t *testing.T) {
 		t.Errorf("left: %v", entries)
 	}
 }
+
+// TestFilesOnFewSessions: a server that gives one session at a time gets its files too, once, however many calls wait for them.
+func TestFilesOnFewSessions(t *testing.T) {
+	b := newBench(t, "max1", "dash")
+	for i := range 200 {
+		b.put(fmt.Sprintf("skills/%d/SKILL.md", i), "skill")
+	}
+	sb := b.open()
+	var work sync.WaitGroup
+	for range 6 {
+		s := b.session(sb)
+		work.Go(func() {
+			r, err := run(s, `ls ~/.hermes/skills | wc -l`, 0)
+			if err != nil || string(r.Output) != "200\n" || len(r.Notices) > 0 {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+	work.Wait()
+}
