@@ -90,7 +90,7 @@ func noise(seed uint64, size int) string {
 	return string(text)
 }
 
-// closed closes a sandbox and gives what was logged meanwhile.
+// closed closes a sandbox.
 func closed(t testing.TB, sb *elsewhere.Sandbox) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -501,4 +501,31 @@ func TestFilesOnFewSessions(t *testing.T) {
 		})
 	}
 	work.Wait()
+}
+
+// TestFilesOfAMachineThatIsGone: closing waits for them no longer than the setting says, and says that they did not come.
+func TestFilesOfAMachineThatIsGone(t *testing.T) {
+	b := newBench(t, "main", "dash")
+	r := newRelay(t, b.settings["ssh_port"])
+	b.settings["ssh_port"], b.settings["sync_back_timeout"] = r.port(), "3"
+	b.put("cache/images/1.png", "image 1")
+	var log lines
+	sb, err := elsewhere.OpenSandbox(context.Background(), b.config(), &elsewhere.SandboxOptions{
+		Environ: b.environ, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	must(t, err)
+	s := b.session(sb)
+	b.want(s, `echo there >~/.hermes/cache/images/1.png`, "")
+	must(t, s.Close(context.Background()))
+	must(t, r.listener.Close())
+	r.cut()
+	began := time.Now()
+	closed(t, sb)
+	if took := time.Since(began); took > 13*time.Second+2*allowance { // and 10 s for what else is done there
+		t.Errorf("closing took %v", took)
+	}
+	same(t, "the file here", b.here("cache/images/1.png"), "image 1")
+	if !strings.Contains(log.String(), "did not come back") {
+		t.Errorf("it is not said: %s", log.String())
+	}
 }
