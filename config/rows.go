@@ -215,22 +215,22 @@ var syncRows = []driver.Setting{
 		Key: "sync_back", Env: "TERMINAL_SYNC_BACK", Type: driver.String, Default: "cache",
 		Values: []string{"cache", "all", "off"}, ValueAliases: map[string]string{"false": "off"}, Backends: synced,
 		Doc:    "What is copied back on close: caches, also skills, or nothing.",
-		Status: driver.Later,
+		Status: driver.Implemented,
 	},
 	{
 		Key: "sync_back_max_bytes", Type: driver.Bytes, Default: "2147483648", Backends: synced,
 		Doc:    "How many bytes are copied back at most.",
-		Status: driver.Later,
+		Status: driver.Implemented,
 	},
 	{
 		Key: "sync_back_timeout", Type: driver.Seconds, Default: "30", Backends: synced,
 		Doc:    "How long copying back may take, in seconds.",
-		Status: driver.Later, Check: positive,
+		Status: driver.Implemented, Check: positive,
 	},
 	{
 		Key: "force_file_sync", Env: "HERMES_FORCE_FILE_SYNC", Type: driver.Bool, Default: "false", Backends: synced,
 		Doc:    "Look for changed files before every call instead of at most every 5 seconds.",
-		Status: driver.Later,
+		Status: driver.Implemented,
 	},
 }
 

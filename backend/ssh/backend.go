@@ -128,6 +128,10 @@ func (s *sandbox) settle(ctx context.Context, req driver.OpenRequest) error {
 		s.dirs = nil // a home with odd characters: what is removed is not made again
 	}
 	s.removeLeftovers(id, a)
+	s.files, notice = newFiles(s, req, a)
+	if notice != "" {
+		s.info.Notices = append(s.info.Notices, notice)
+	}
 	return nil
 }
 

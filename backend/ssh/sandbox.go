@@ -21,6 +21,7 @@ type sandbox struct {
 	conns connections
 	info  driver.Info
 	dirs  []string // made again by each bash where they are gone
+	files *files   // nil where none are synchronised
 	log   *slog.Logger
 
 	mu     sync.Mutex
@@ -45,6 +46,10 @@ func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	if s.isClosed() {
 		return nil, errClosed
 	}
+	return s.bash(ctx, spec)
+}
+
+func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
 	line, err := commandLine(spec.Args, spec.Env, s.dirs)
 	if err != nil {
 		return nil, err
@@ -71,8 +76,9 @@ func (s *sandbox) isClosed() bool {
 	return s.closed
 }
 
-// Close removes the private directory there and gives the connections up, which other processes may go on using. Where the
-// machine does not answer the directory stays, and goes when the next process opens the account.
+// Close brings back what commands changed in the files that may come back, removes the private directory there and gives the
+// connections up, which other processes may go on using. Where the machine does not answer the directory stays, and goes when
+// the next process opens the account.
 func (s *sandbox) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -86,6 +92,11 @@ func (s *sandbox) Close(ctx context.Context) error {
 		s.timer.Stop()
 	}
 	s.mu.Unlock()
+	if s.files != nil {
+		// A setting says how long this may take, and what comes behind it has a time of its own.
+		ctx = context.WithoutCancel(ctx)
+		s.files.pull(ctx)
+	}
 	ctx, cancel := context.WithTimeout(ctx, closeWait)
 	defer cancel()
 	var kept []string

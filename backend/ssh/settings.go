@@ -70,7 +70,7 @@ var Settings = []driver.Setting{
 	{
 		Key: "ssh_file_sync", Type: driver.Bool, Default: "true",
 		Doc:    "Copy skills, caches and credential files of HERMES_HOME to the machine.",
-		Status: driver.Later,
+		Status: driver.Implemented,
 	},
 }
 

@@ -159,7 +159,7 @@ func groups() []group {
 		profileGroup(), packageGroup(),
 		spawnAheadGroup(), concurrencyGroup(),
 		hostileGroup(), secretGroup(), lostGroup(), nameGroup(),
-		bigGroup(), bashOnlyGroup(),
+		fileGroup(), bigGroup(), bashOnlyGroup(),
 	}
 }
 

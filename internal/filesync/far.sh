@@ -145,7 +145,7 @@ send() {
 	while IFS= read -r line; do
 		case $line in
 		ping) printf 'pong\n' ;;
-		fresh) rm -rf "./$stage"; mkdir "$stage" || fail "$root: cannot be written to" ;;
+		fresh) rm -rf "./$stage"; make_stage ;;
 		list)
 			rm -f "./$stage/plan" "./$stage/book"
 			(cd "$stage" && find new part -type f -print0 2>/dev/null | xargs -0 "${hasher[@]}") </dev/null 2>/dev/null
@@ -165,6 +165,12 @@ send() {
 	rm -rf "./$stage"
 }
 
+# make_stage makes the stage. Its name is a random one, and so no part of the reason why it cannot be made.
+make_stage() {
+	local why
+	why=$(mkdir "$stage" 2>&1) || fail "$root: cannot be written to: ${why##*: }"
+}
+
 # adopt makes a stage of our own out of what earlier attempts left. What an attempt whose link is dead may still write goes to
 # its own stage, or to a file that is no longer in ours.
 adopt() {
@@ -174,7 +180,7 @@ adopt() {
 	olds=("./$stage".*)
 	set -f
 	stage=$stage.${token:0:8}
-	mkdir "$stage" || fail "$root: cannot be written to"
+	make_stage
 	for old in "${olds[@]}"; do
 		[[ -d $old && ! -L $old ]] || continue
 		if [[ $found == no && -d $old/new ]] && mv "$old/new" "$stage/"; then

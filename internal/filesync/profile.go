@@ -86,13 +86,24 @@ func (p *Profile) farBook() string {
 	return path.Join(p.o.FarState, "filesync-"+key(p.o.ID, p.o.Place, p.o.Home))
 }
 
+// Due tells whether a Push would look at the sources now; else the work of making its mappings can be spared.
+func (p *Profile) Due() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.due()
+}
+
+func (p *Profile) due() bool {
+	return !p.here && (p.o.Force || p.checked.IsZero() || p.now().Sub(p.checked) >= checkEvery)
+}
+
 // Push brings the far side up to date with the mappings. Notices are what a user has to know, each said once. After an
 // error nothing counts as transferred and the next Push tries again at once.
 func (p *Profile) Push(ctx context.Context, mappings []Mapping) (notices []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mappings = mappings
-	if p.here || !p.o.Force && !p.checked.IsZero() && p.now().Sub(p.checked) < checkEvery {
+	if !p.due() {
 		return nil, nil
 	}
 	began := p.now()
@@ -105,6 +116,10 @@ func (p *Profile) Push(ctx context.Context, mappings []Mapping) (notices []strin
 	}
 	defer book.close()
 	near, kinds, skipped := p.sources()
+	if len(near)+len(skipped)+len(book.Files) == 0 { // then nobody is asked
+		p.checked = began
+		return nil, nil
+	}
 	c := &comparison{near: near, book: book, follow: true, modes: true}
 	if err := p.meet(ctx, c); err != nil || p.here {
 		return nil, err

@@ -393,3 +393,33 @@ func TestAReadOnlyFarHomeIsAnErrorThatSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestNobodyIsAskedWhereThereIsNothingToSend(t *testing.T) {
+	h := newHomes(t)
+	must(t, os.RemoveAll(h.hermes))
+	must(t, os.Mkdir(h.hermes, 0o700))
+	p := h.process()
+	if !p.Due() {
+		t.Error("the first push is not due")
+	}
+	h.push(p)
+	if n := h.remote.count(); n != 0 {
+		t.Errorf("%d bashes were started", n)
+	}
+	if p.Due() {
+		t.Error("the next push is due at once")
+	}
+	h.later()
+	if !p.Due() {
+		t.Error("a minute later it is not due")
+	}
+	h.write("skills/a/SKILL.md", "skill a")
+	h.push(p)
+	h.same("skills/a/SKILL.md", "skills/a/SKILL.md")
+	// What was sent goes when all of it is gone, also when another process sees that first.
+	must(t, os.RemoveAll(h.here("skills")))
+	h.push(h.process())
+	if _, err := os.Stat(h.there("skills/a/SKILL.md")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
+}

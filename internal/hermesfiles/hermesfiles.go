@@ -67,7 +67,7 @@ func Mounts(home string) (mounts []Mount, notices []string) {
 				continue
 			}
 			if err != nil {
-				notices = append(notices, fmt.Sprintf("%s is not mounted: %v", filepath.Join(home, filepath.FromSlash(rel)), err))
+				notices = append(notices, fmt.Sprintf("%s is not in the sandbox: %v", filepath.Join(home, filepath.FromSlash(rel)), err))
 				break
 			}
 			mounts = append(mounts, Mount{Source: source, Target: p.target, ReadOnly: true, Kind: p.kind})
@@ -150,4 +150,29 @@ func Resolve(home, clean string) (string, error) {
 		return "", fmt.Errorf("it is a link that leads out of HERMES_HOME, to %s", resolved)
 	}
 	return resolved, notPrivate(rel)
+}
+
+// maxCredential is how large a credential file may be. Keys and tokens have a few thousand bytes; whatever is larger is
+// named by mistake.
+const maxCredential = 4 << 20
+
+// Credential gives the file that a credential file's clean name stands for now: a regular file inside home. The error says for
+// people why there is none to hand out.
+func Credential(home, clean string) (source string, info fs.FileInfo, err error) {
+	source, err = Resolve(home, clean)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil, errors.New("it is not in HERMES_HOME; it appears when it is")
+	}
+	if err == nil {
+		info, err = os.Lstat(source)
+	}
+	switch {
+	case err != nil:
+		return "", nil, err
+	case !info.Mode().IsRegular():
+		return "", nil, errors.New("it is not a regular file")
+	case info.Size() > maxCredential:
+		return "", nil, fmt.Errorf("it is larger than %d MiB", maxCredential>>20)
+	}
+	return source, info, nil
 }

@@ -16,10 +16,6 @@ import (
 	"github.com/elsewhere-sh/elsewhere/internal/safename"
 )
 
-// maxCredential is how large a credential file may be. Keys and tokens have a few thousand bytes; whatever is larger is
-// named by mistake.
-const maxCredential = 4 << 20
-
 // settled is how long a file must have been left alone before its stat alone proves that it did not change.
 const settled = 2 * time.Second
 
@@ -161,22 +157,10 @@ func (s *Staging) copy(file string) string {
 		}
 		return text
 	}
-	source, err := Resolve(s.home, file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return gone("it is not in HERMES_HOME; it appears when it is")
-	case err != nil:
-		return gone("%v", err)
-	}
 	now := time.Now()
-	info, err := os.Lstat(source)
-	switch {
-	case err != nil:
+	source, info, err := Credential(s.home, file)
+	if err != nil {
 		return gone("%v", err)
-	case !info.Mode().IsRegular():
-		return gone("it is not a regular file")
-	case info.Size() > maxCredential:
-		return gone("it is larger than %d MiB", maxCredential>>20)
 	}
 	if last, ok := s.seen[file]; ok && unchanged(last, info) && there(target) {
 		return ""

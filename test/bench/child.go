@@ -38,6 +38,8 @@ func runChild(ctx context.Context, what string, args []string) int {
 			return stream(ctx, args[0], args[1], args[2])
 		case what == "once" && len(args) == 1:
 			return nil, once(ctx, args[0])
+		case what == "sync" && len(args) == 3:
+			return syncTree(ctx, args[0], args[1], args[2])
 		case what == "sessions" && len(args) == 3:
 			n, _ := strconv.Atoi(args[1])
 			blocks, _ := strconv.Atoi(args[2])

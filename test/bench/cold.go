@@ -12,7 +12,7 @@ import (
 
 // measureCold starts whole processes in turns: the command line's way to run one command, and a login bash.
 func measureCold(ctx context.Context, b *bench) error {
-	if b.rig.fresh != nil {
+	if b.rig.fresh != nil || b.rig.open != nil {
 		return nil // see measureOpen
 	}
 	program, name, err := b.program(ctx)

@@ -41,6 +41,7 @@ var parts = []struct {
 	{"cold", measureCold},
 	{"open", measureOpen},
 	{"sessions", measureSessions},
+	{"sync", measureSync},
 }
 
 // bench is one run for one backend.
@@ -56,14 +57,14 @@ type bench struct {
 
 // counts says how often each thing is measured.
 type counts struct {
-	spaced, bursts, blocks, output, cold, sessions int
+	spaced, bursts, blocks, output, cold, sessions, sync int
 }
 
 // scale multiplies the usual counts.
 func scale(by float64) counts {
 	n := func(usual, least int) int { return max(int(float64(usual)*by), least) }
 	return counts{
-		spaced: n(60, 3), bursts: n(14, 2), blocks: n(12, 2), output: n(3, 1), cold: n(20, 3), sessions: n(4, 2),
+		spaced: n(60, 3), bursts: n(14, 2), blocks: n(12, 2), output: n(3, 1), cold: n(20, 3), sessions: n(4, 2), sync: n(3, 1),
 	}
 }
 
@@ -73,7 +74,7 @@ func run() int {
 	quick := flag.Bool("quick", false, "a fifth of the iterations: for a look, not for a figure")
 	asJSON := flag.Bool("json", false, "print one JSON object")
 	times := flag.Float64("n", 1, "multiply the iterations by this")
-	only := flag.String("only", "", "measure only these of calls,output,cold,open,sessions")
+	only := flag.String("only", "", "measure only these of calls,output,cold,open,sessions,sync")
 	realHome := flag.Bool("real-home", false, "use your own HOME, and so your profile, in every part")
 	child := flag.String("child", "", "") // for this command itself
 	flag.Parse()
@@ -94,7 +95,7 @@ func run() int {
 		}) bool {
 			return p.name == name
 		}) {
-			err = fmt.Errorf("-only %s: there are calls, output, cold, open and sessions", name)
+			err = fmt.Errorf("-only %s: there are calls, output, cold, open, sessions and sync", name)
 		}
 	}
 	if err != nil {
@@ -153,6 +154,9 @@ func available() []string {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		err = back.Available(ctx, driver.OpenRequest{Config: cfg, Environ: environ, Logger: slog.New(slog.DiscardHandler)})
+		if err == nil && r.ready != nil {
+			err = r.ready(ctx)
+		}
 		cancel()
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s is left out: %v\n", back.Name, err)
@@ -170,8 +174,14 @@ func one(ctx context.Context, backend string, n counts, wanted []string, realHom
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // the system clears it some day
+	if err := os.Setenv(dirVar, dir); err != nil {
+		return err
+	}
 	b := &bench{backend: backend, rig: rigs()[backend], n: n, dir: dir, home: filepath.Join(dir, "hermes"), report: r}
 	user := filepath.Join(dir, "user")
+	if b.rig.end != nil {
+		defer b.rig.end(context.WithoutCancel(ctx))
+	}
 	for _, d := range []string{b.home, user} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			return err

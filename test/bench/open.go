@@ -13,6 +13,9 @@ import (
 // measureOpen opens a sandbox that is not there yet, and one that is, up to the end of a first command, next to the bare way to
 // make one and run a command in it.
 func measureOpen(ctx context.Context, b *bench) error {
+	if b.rig.open != nil {
+		return b.rig.open(ctx, b)
+	}
 	if b.rig.fresh == nil {
 		return nil // see measureCold
 	}

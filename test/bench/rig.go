@@ -17,8 +17,14 @@ type rig struct {
 	// run runs a command by the bare way in the place where sb is, and passes its stdout on to out.
 	run func(ctx context.Context, sb *elsewhere.Sandbox, out io.Writer, command string) error
 	// fresh makes a new sandbox by the bare way, runs `true` in it and gives the end of it back, which is not measured.
-	// Nil on local.
+	// Nil where there is no such thing.
 	fresh func(ctx context.Context) (remove func(), err error)
+
+	// ready says why there is nothing to measure with what the settings name; end ends what the bare way left. Either may be nil.
+	ready func(ctx context.Context) error
+	end   func(ctx context.Context)
+	// open and sync measure those parts where they are not what they are elsewhere. Nil is the usual open, and no sync.
+	open, sync func(ctx context.Context, b *bench) error
 
 	spaced, bursts, block float64 // the aims of a call, as ratios to the floor
 	sessions              []int   // how many are opened at once
@@ -33,6 +39,7 @@ func rigs() map[string]rig {
 		},
 		"docker":      dockerRig(),
 		"singularity": apptainerRig(),
+		"ssh":         sshRig(),
 	}
 }
 

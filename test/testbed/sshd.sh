@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 . ./lib.sh
 
-install_packages openssh-server openssh-client fish zsh csh tcsh dash
+install_packages openssh-server openssh-client fish zsh csh tcsh dash rsync # the benchmark compares with rsync
 
 root=/var/lib/elsewhere-testbed/sshd
 mkdir -p "$root/keys" /run/sshd
