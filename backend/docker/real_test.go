@@ -659,7 +659,12 @@ func TestRealAnImageForAnotherProcessorIsRefused(t *testing.T) {
 		if emulated(other) {
 			t.Skip("this machine emulates " + other)
 		}
-		_, err := ensureImage(t.Context(), eng, opening(t, e.withImage("otherarch", nil)))
+		req := opening(t, e.withImage("otherarch", nil))
+		image, err := ensureImage(t.Context(), eng, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = makePlan(t.Context(), eng, req, image)
 		wantKind(t, err, driver.KindConfig, other, "docker_image")
 	})
 }
