@@ -142,18 +142,18 @@ func (job *childJob) open(h *Harness, report *childReport) (*elsewhere.Sandbox, 
 	if job.Call != "" {
 		running = 1
 	}
-	for quiet := 0; quiet < 5; quiet++ {
-		if len(rec.live()) != job.Ahead+running {
+	deadline := time.Now().Add(hang)
+	for quiet := 0; quiet < 15 && time.Now().Before(deadline); quiet++ {
+		if report.Waiting = len(rec.live()) - running; report.Waiting != job.Ahead {
 			quiet = 0
 		}
-		time.Sleep(20 * time.Millisecond) // between two looks; the parent bounds it
+		time.Sleep(20 * time.Millisecond) // between two looks
 	}
 	for _, b := range rec.all() {
 		if b.forCall() {
 			report.IDs = append(report.IDs, b.spec.ID)
 		}
 	}
-	report.Waiting = len(rec.live()) - running
 	return sb, session, nil
 }
 

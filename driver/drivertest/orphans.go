@@ -39,7 +39,9 @@ func orphanGroup() group {
 		}},
 		{name: "the files of a living host process are left alone", slow: true, run: func(t *test) {
 			b := t.place(boxSpec{})
-			h := b.host(childJob{First: []string{`export A=1`}, Ahead: 1, Call: `sleep 1000`})
+			look := &session{t: t, b: b}
+			on := look.d() + "/on"
+			h := b.host(childJob{First: []string{`export A=1`}, Ahead: 1, Call: `: > ` + on + `; sleep 1000`, Await: []string{on}})
 			b.open()
 			b.session("").want(`echo fine`, "fine\n")
 			b.close()
