@@ -306,15 +306,16 @@ func (c *call) endTree(cause Cause) {
 	defer cancel()
 	request := bashscript.Watch(sh.mark, sh.id, sh.pid())
 	left, confirmed := p.end(ctx, request)
-	for !confirmed && ctx.Err() == nil {
+	for pause := 50 * time.Millisecond; !confirmed && ctx.Err() == nil; {
 		// No bash can be started, perhaps because this call has used up the processes: its own group ends without one.
 		_ = sh.proc.Kill(ctx)
-		c.await(ctx.Done(), nil, 50*time.Millisecond)
+		c.await(ctx.Done(), nil, pause)
+		pause = min(2*pause, 500*time.Millisecond)
 		left, confirmed = p.end(ctx, request)
 	}
 	c.survivors = left
 	if !confirmed {
-		c.notices = append(c.notices, "it was not confirmed in time that all processes of this call ended")
+		c.notices = append(c.notices, p.unconfirmed())
 		_ = sh.proc.Kill(ctx)
 		sb.behind(func() { c.endBehind(request) })
 	}
@@ -382,6 +383,9 @@ func (c *call) result() (*Result, error) {
 	r.Recreated = s.arrive(c.sh.at)
 	if c.cause == Exited || c.cause == Signaled {
 		r.ExitMeaning = exitmeaning.Meaning(c.command, c.code)
+	}
+	if c.cause == Signaled && r.ExitMeaning == "" {
+		r.ExitMeaning = exitmeaning.Signal(c.code - 128)
 	}
 	if r.Cwd == "" {
 		r.Cwd = c.cwd

@@ -25,6 +25,8 @@ type place struct {
 	mu   sync.Mutex
 	boot bootText
 	drop []string // state files for the next bash to truncate
+
+	noEnder error // why the last bash that was to end processes could not be started
 }
 
 const (

@@ -196,7 +196,7 @@ func (w *watchdog) replace(proc driver.Process) {
 	ctx, cancel := context.WithTimeout(context.Background(), startWait)
 	defer cancel()
 	if err := w.start(ctx); err != nil {
-		w.p.sb.log.Warn("the watchdog ended, and no other one could be started", "error", err)
+		w.p.sb.log.Debug("the watchdog ended, and no other one could be started", "error", err)
 	}
 }
 
@@ -267,8 +267,9 @@ func (p *place) startEnder(ctx context.Context) (driver.Process, error) {
 // ended; confirmed is false where no answer came before ctx was done.
 func (p *place) end(ctx context.Context, request string) (left []Survivor, confirmed bool) {
 	proc, err := p.startEnder(ctx)
+	p.noteEnder(err)
 	if err != nil {
-		p.sb.log.Warn("no bash to end a call's processes", "error", err)
+		p.sb.log.Debug("no bash to end a call's processes", "error", err)
 		return nil, false
 	}
 	defer closeStreams(proc)
@@ -292,6 +293,24 @@ func (p *place) end(ctx context.Context, request string) (left []Survivor, confi
 	case <-ctx.Done():
 		return nil, false
 	}
+}
+
+// noteEnder keeps why no bash could be started to end a call's processes; nil where one could.
+func (p *place) noteEnder(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noEnder = err
+}
+
+// unconfirmed says for people that the end of a call was not confirmed, and why where that is known.
+func (p *place) unconfirmed() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	const text = "it was not confirmed in time that all processes of this call ended"
+	if p.noEnder == nil {
+		return text
+	}
+	return text + ": " + p.noEnder.Error()
 }
 
 // readEnd reads until the answer is whole.

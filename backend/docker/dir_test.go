@@ -170,3 +170,30 @@ func TestX04KeysOfTheAgentDoNotReachAContainerUnasked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAMountThatReachesIntoTheMachineIsTold(t *testing.T) {
+	here := t.TempDir()
+	for volume, told := range map[string]string{
+		"/run:/s:ro":              "socket",
+		"/:/h:ro":                 "socket",
+		"/proc:/hp:ro":            "reach into this machine",
+		"/sys/kernel:/k:ro":       "reach into this machine",
+		"/etc:/e":                 "can be written to",
+		"/etc:/e:ro":              "",
+		here + ":/mine":           "",
+		"/etc/hostname:/name:ro":  "",
+		"a-volume:/var/lib/thing": "",
+	} {
+		b := mustPlan(t, opening(t, settings{"docker_volumes": `["` + volume + `"]`}))
+		if told == "" && (b.p.told("socket") || b.p.told("reach into") || b.p.told("can be written to")) || told != "" && !b.p.told(told) {
+			t.Errorf("%s: want %q in %q", volume, told, b.p.notices)
+		}
+	}
+	mount := mustPlan(t, opening(t, settings{"docker_extra_args": `["--mount=type=bind,src=/,dst=/h,readonly"]`}))
+	if !mount.p.told("socket") {
+		t.Errorf("--mount: %q", mount.p.notices)
+	}
+	if _, err := parseExtraArgs([]string{"--ulimit=locks=5:5"}, "/", false); err == nil || !strings.Contains(err.Error(), "locks") {
+		t.Errorf("the limit that marks a call's processes: %v", err)
+	}
+}

@@ -343,6 +343,9 @@ func (a *extraArgs) setUlimit(value, _ string) error {
 	if err != nil {
 		return fmt.Errorf("%q is not a limit such as nofile=1024:2048 (%w)", value, err)
 	}
+	if u.Name == "locks" {
+		return errors.New("the limit of locks is elsewhere's own: it marks the processes of a call")
+	}
 	a.ulimits = append(a.ulimits, u)
 	return nil
 }

@@ -194,6 +194,9 @@ func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
 		return false, s.eng.explain("starting the container "+s.plan.name+" again (`elsewhere sandbox reset "+s.req.Task+"` makes a new one)", err)
 	}
 	s.id = c.ID
+	if c.State.Status != container.StateCreated {
+		s.say("the container had been stopped and was started again: what ran in it and its sessions' variables are gone, its files are there")
+	}
 	return false, nil
 }
 

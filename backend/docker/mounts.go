@@ -109,16 +109,40 @@ func (b *planner) addSource(source, target string, readOnly bool, who string) er
 	if err != nil {
 		return failure(driver.KindConfig, "%s: %w", who, err)
 	}
-	if name := path.Base(filepath.ToSlash(resolved)); slices.Contains(engineSockets, name) || resolved == strings.TrimPrefix(b.engineHost, "unix://") {
-		b.weaken("the engine's socket is mounted on " + target + ": what runs in there can do anything on the engine's machine")
-	} else if resolved == "/" && !readOnly {
-		b.weaken("the whole file system of this machine is mounted on " + target + " and can be written to")
+	socket := func(s string) bool { return s != "" && below(s, resolved) }
+	switch name := path.Base(filepath.ToSlash(resolved)); {
+	case slices.Contains(engineSockets, name), socket(resolve(strings.TrimPrefix(b.engineHost, "unix://"))), slices.ContainsFunc(socketPlaces, socket):
+		// Read-only is no help: connecting is not writing.
+		b.weaken("the engine's socket can be reached through " + target + " (" + source + "): what runs in there can do anything on the engine's machine")
+	case slices.ContainsFunc(machinePlaces, func(dir string) bool { return below(resolved, dir) }), b.info.DockerRootDir != "" && below(resolved, b.info.DockerRootDir):
+		b.weaken(source + " is mounted on " + target + ": through it what runs in there can reach into this machine")
+	case slices.Contains(systemPlaces, resolved) && !readOnly:
+		b.weaken(source + " of this machine is mounted on " + target + " and can be written to")
 	}
 	return nil
 }
 
-// engineSockets are the names of sockets through which a container is master of the engine's machine.
-var engineSockets = []string{"docker.sock", "podman.sock", "containerd.sock", "crio.sock"}
+// engineSockets are the names of sockets through which a container is master of the engine's machine, and socketPlaces where
+// they mostly are.
+var (
+	engineSockets = []string{"docker.sock", "podman.sock", "containerd.sock", "crio.sock"}
+	socketPlaces  = []string{"/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock"}
+)
+
+// machinePlaces are the kernel's settings and the machine's devices, whatever is mounted of them; systemPlaces are dangerous
+// when they can be written to.
+var (
+	machinePlaces = []string{"/proc", "/sys", "/dev"}
+	systemPlaces  = []string{"/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/root", "/var", "/var/lib", "/opt"}
+)
+
+// resolve follows the links of a path that may not be there.
+func resolve(file string) string {
+	if real, err := filepath.EvalSymlinks(file); err == nil {
+		return real
+	}
+	return file
+}
 
 // setData mounts home and workspace: directories that are kept, or tmpfs. What the user mounts there is left as it is.
 func (b *planner) setData() error {

@@ -107,6 +107,10 @@ func (s *sandbox) setupFailed(ctx context.Context, out string, err error) error 
 		if said := oneLine(out); said != "" && failed.said == "" {
 			text = said
 		}
+		if strings.Contains(text, "fork") {
+			return failure(driver.KindUnavailable, "no process can be started in the container %s: it has as many as it may (docker_pids_limit is %d); `elsewhere sandbox stop %s` ends what runs in it",
+				s.plan.name, s.req.Config.Int("docker_pids_limit"), s.req.Task)
+		}
 		return failure(driver.KindConfig, "the container of the image %s cannot be used: %s", s.plan.config.Image, text)
 	}
 	if classify(err) != driver.KindLost {

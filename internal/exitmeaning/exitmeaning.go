@@ -27,6 +27,9 @@ const (
 	maxShell = 4        // bash -c "bash -c ..."
 )
 
+// Signal says what it mostly means that a shell died of a signal (Linux's number); "" where nothing is to be said.
+func Signal(n int) string { return signals[n] }
+
 // Meaning returns what code means for the command that decided it, in a few words without a full stop, or "" where that
 // is not known: code 0, text that does not parse or is longer than 32 KiB, a command whose name is not literal. It is
 // meant for codes that the command produced itself (cause exited or signal), not for a timeout's 124 or an interrupt's
