@@ -85,7 +85,7 @@ func TestAFileThatChangesWhileItIsSent(t *testing.T) {
 	for _, size := range []int{100 << 10, 8 << 20, 40 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			if testing.Short() && size > 8<<20 {
-				t.Skip("takes its time; the full run has it")
+				t.Skip("short: waits long")
 			}
 			p, src, dst := pairHere(t, &bashHere{}, true)
 			write(t, filepath.Join(src, "steady"), "steady")
