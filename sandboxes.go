@@ -146,7 +146,7 @@ func (all *Sandboxes) forgetSessions(task string) (removed []string, err error) 
 	return removed, errors.Join(errs...)
 }
 
-// Prune removes, data aside, every sandbox that no living process uses and in which nothing runs, and those that the reaper
+// Prune removes, data aside, every sandbox that no living process uses and that is stopped, and those that the reaper
 // removes. It returns their tasks. One that cannot be removed does not stop the rest.
 func (all *Sandboxes) Prune(ctx context.Context) (removed []string, err error) {
 	removed, err = all.keeper.Reap(ctx)

@@ -343,7 +343,7 @@ func (a *app) cmdSandboxPrune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove the kept sandboxes that nobody uses",
-		Long: `Remove the kept sandboxes that no living process uses and in which nothing runs, and those that were made not to persist and
+		Long: `Remove the kept sandboxes that no living process uses and that are stopped, and those that were made not to persist and
 whose owners are dead. Their directories on this machine stay. It says first which go, and asks; --yes answers.`,
 		Example: `  elsewhere sandbox prune --dry-run
   elsewhere sandbox prune --yes -b docker`,
@@ -363,7 +363,7 @@ whose owners are dead. Their directories on this machine stay. It says first whi
 	return cmd
 }
 
-// prunable tells whether prune removes a sandbox: nobody uses it, and nothing runs in it or it was not made to persist.
+// prunable tells whether prune removes a sandbox: nobody uses it, and it is stopped or was not made to persist.
 func prunable(b keptBox) bool {
 	runs := b.State == driver.StateRunning || b.State == driver.StatePaused
 	return !b.InUse && (!b.Persistent || !runs)
