@@ -23,8 +23,8 @@ build: ## bin/elsewhere, static
 test: bin/report ## every test whose engine is here; REQUIRE_ALL=1 makes a skip a failure
 	set -o pipefail; $(GOTEST) ./... | bin/report
 
-race: bin/report ## the same with the race detector, without the size tests
-	set -o pipefail; CGO_ENABLED=1 $(GOTEST) -race -short ./... | bin/report -short
+race: bin/report ## the same with the race detector, without the size tests, one package at a time: the detector takes the processors
+	set -o pipefail; CGO_ENABLED=1 $(GOTEST) -race -short -p 1 ./... | bin/report -short
 
 testbed: ## install and start the real engines
 	test/testbed/up
