@@ -18,8 +18,10 @@ const (
 	startTries = 2
 	// startWait bounds how long a bash may take from its start to being ready with the state loaded.
 	startWait = 30 * time.Second
-	// refillDelay is how long a command runs alone before the next shell is started beside it.
-	refillDelay = 2 * time.Millisecond
+	// refillDelay is how long a command runs alone before the next shell is started beside it, and farRefillDelay the same where
+	// starting one is an engine's work, which takes the processors for longer than most commands do.
+	refillDelay    = 2 * time.Millisecond
+	farRefillDelay = 30 * time.Millisecond
 	// smallMessage is what any pipe or stream takes at once.
 	smallMessage = 2 << 10
 	// tailWait is how long output is awaited after the end where the command's own process substitution may still pass it on.
@@ -363,7 +365,11 @@ var exitTrap = regexp.MustCompile(`(?s)\btrap\b.*\s(?:EXIT|0)(?:[\s;&|)}'"]|$)`)
 // wait waits for the end, whichever it is, and notes it.
 func (c *call) wait(ctx context.Context) {
 	// The next shell is started when this command is over or takes long enough not to notice.
-	refill := time.AfterFunc(refillDelay, c.s.refill)
+	delay := refillDelay
+	if c.sh.at.info.KeepsChildren {
+		delay = farRefillDelay
+	}
+	refill := time.AfterFunc(delay, c.s.refill)
 	defer func() {
 		if refill.Stop() {
 			c.s.sb.goroutines.Go(c.s.refill)

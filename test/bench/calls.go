@@ -61,12 +61,12 @@ func measureCalls(ctx context.Context, b *bench) error {
 		}
 	}
 	for range 3 {
-		if err := turns(ctx, variants, 0, spacing, 1, true); err != nil { // the first state, caches, the processor's clock
+		if err := turns(ctx, variants, 0, b.rig.rest(), 1, true); err != nil { // the first state, caches, the processor's clock
 			return err
 		}
 	}
 	for range b.n.spaced {
-		if err := turns(ctx, variants, 0, spacing, 1, false); err != nil {
+		if err := turns(ctx, variants, 0, b.rig.rest(), 1, false); err != nil {
 			return err
 		}
 	}
@@ -81,7 +81,7 @@ func measureCalls(ctx context.Context, b *bench) error {
 		}
 	}
 	for kind, group := range []string{
-		"a trivial command, 50 ms between calls",
+		fmt.Sprintf("a trivial command, %v between calls", b.rig.rest()),
 		fmt.Sprintf("the same, in bursts of %d: mean of a burst", burstLen),
 		fmt.Sprintf("the same, back to back: mean of %d", blockLen),
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/api/types/container"
@@ -38,7 +39,7 @@ func dockerRig() rig {
 			}
 			return dockerRun(ctx, engine, image)
 		},
-		spaced: 0.03, bursts: 0.3, sessions: []int{1, 50},
+		spaced: 0.03, bursts: 0.3, spacing: 400 * time.Millisecond, sessions: []int{1, 50},
 	}
 }
 
