@@ -49,9 +49,7 @@ func TestConformanceOfAnOrdinaryUser(t *testing.T) {
 	needImage(t, testEngine(t), imageUser)
 	h := harness()
 	h.Place = func(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place {
-		p := place(t, spec)
-		p.Settings["docker_image"], p.Home = imageUser, "/home/someone"
-		return p
+		return placeOf(t, spec, imageUser, "/home/someone", "1000")
 	}
 	h.Only = []string{closedDirectory, "kill/*", "state files/*"}
 	drivertest.Run(t, h)
@@ -95,16 +93,20 @@ func needImage(t testing.TB, eng *client.Client, image string) {
 
 // place is an HERMES_HOME of its own; its containers are made from the testbed's image and removed with the test.
 func place(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place {
+	if spec.BashOnly {
+		return placeOf(t, spec, imageBashOnly, "/root", "0")
+	}
+	return placeOf(t, spec, imageDebian, "/root", "0")
+}
+
+// placeOf is place with another image, and with the user as whom the observer looks: root without capabilities sees less.
+func placeOf(t testing.TB, spec drivertest.PlaceSpec, image, userHome, observer string) *drivertest.Place {
 	eng := testEngine(t)
 	base := t.TempDir()
-	image := imageDebian
-	if spec.BashOnly {
-		image = imageBashOnly
-	}
 	p := &drivertest.Place{
 		HermesHome: filepath.Join(base, "hermes"),
 		Settings:   map[string]string{"docker_image": image},
-		Home:       "/root",
+		Home:       userHome,
 		Environ:    []string{"PATH=" + os.Getenv("PATH"), "HOME=" + base, "HERMES_HOME=" + filepath.Join(base, "hermes"), "TMPDIR=" + base},
 	}
 	for _, name := range []string{"DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"} {
@@ -138,7 +140,7 @@ func place(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place {
 				return drivertest.Observed{}, err
 			}
 		}
-		return observe(ctx, eng, where.SandboxID, stdin, argv...)
+		return observe(ctx, eng, where.SandboxID, observer, stdin, argv...)
 	}
 	p.Lose = func(ctx context.Context, where driver.Info) error {
 		_, err := eng.ContainerRemove(ctx, where.SandboxID, client.ContainerRemoveOptions{Force: true})
@@ -184,9 +186,9 @@ func removeContainers(t testing.TB, eng *client.Client, identity string) {
 	}
 }
 
-// observe runs a program in a container as root, with the engine's API alone.
-func observe(ctx context.Context, eng *client.Client, id string, stdin []byte, argv ...string) (drivertest.Observed, error) {
-	made, err := eng.ExecCreate(ctx, id, client.ExecCreateOptions{User: "0", AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: argv, WorkingDir: "/", Env: []string{"HOME=/root"}})
+// observe runs a program in a container as a user, with the engine's API alone.
+func observe(ctx context.Context, eng *client.Client, id, user string, stdin []byte, argv ...string) (drivertest.Observed, error) {
+	made, err := eng.ExecCreate(ctx, id, client.ExecCreateOptions{User: user, AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: argv, WorkingDir: "/", Env: []string{"HOME=/root"}})
 	if err != nil {
 		return drivertest.Observed{}, err
 	}
