@@ -20,6 +20,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
 )
 
 const (
@@ -222,13 +223,13 @@ func (e *engine) howToStart() string {
 
 // explain makes an error of a request one with a kind: that the engine is down is said as by ping.
 func (e *engine) explain(what string, err error) error {
-	if _, ok := errors.AsType[*kindError](err); ok || err == nil {
+	if err == nil || kinderr.Of(err) != "" {
 		return err
 	}
 	if client.IsErrConnectionFailed(err) {
 		return e.unreachable(err)
 	}
-	return &kindError{classify(err), fmt.Errorf("%s: %w", what, trimmed{err})}
+	return failure(classify(err), "%s: %w", what, trimmed{err})
 }
 
 // trimmed is an error of the engine's without the client's preface.

@@ -20,6 +20,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/backend/local"
 	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
 
@@ -122,8 +123,7 @@ func (p *plan) mountOn(target string) (mount.Mount, bool) {
 // wantKind is about an error of this kind that holds all of the texts.
 func wantKind(t testing.TB, err error, kind driver.Kind, texts ...string) {
 	t.Helper()
-	k, ok := errors.AsType[*kindError](err)
-	if !ok || k.kind != kind {
+	if kinderr.Of(err) != kind {
 		t.Errorf("got %v, want a %s error", err, kind)
 		return
 	}

@@ -15,7 +15,6 @@ package local
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/user"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/bashproc"
+	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
 	"github.com/elsewhere-sh/elsewhere/internal/scrub"
 	"github.com/elsewhere-sh/elsewhere/internal/statefile"
 )
@@ -57,22 +57,13 @@ type starter struct {
 	cleaned sync.Once
 }
 
-// kindError is a failure whose kind this package knows. Its text names the user's next step.
-type kindError struct {
-	kind driver.Kind
-	err  error
-}
-
-func (e *kindError) Error() string { return e.err.Error() }
-func (e *kindError) Unwrap() error { return e.err }
-
 func failure(kind driver.Kind, format string, args ...any) error {
-	return &kindError{kind, fmt.Errorf(format, args...)}
+	return kinderr.New(kind, format, args...)
 }
 
 func classify(err error) driver.Kind {
-	if k, ok := errors.AsType[*kindError](err); ok {
-		return k.kind
+	if kind := kinderr.Of(err); kind != "" {
+		return kind
 	}
 	return driver.KindUnavailable
 }

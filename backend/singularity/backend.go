@@ -15,10 +15,8 @@
 package singularity
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
 )
 
 // name is the backend's, and the directory's of its records.
@@ -35,22 +33,13 @@ func Backend() driver.Backend {
 	})
 }
 
-// kindError is a failure whose kind this package knows. Its text names the user's next step.
-type kindError struct {
-	kind driver.Kind
-	err  error
-}
-
-func (e *kindError) Error() string { return e.err.Error() }
-func (e *kindError) Unwrap() error { return e.err }
-
 func failure(kind driver.Kind, format string, args ...any) error {
-	return &kindError{kind, fmt.Errorf(format, args...)}
+	return kinderr.New(kind, format, args...)
 }
 
 func classify(err error) driver.Kind {
-	if k, ok := errors.AsType[*kindError](err); ok {
-		return k.kind
+	if kind := kinderr.Of(err); kind != "" {
+		return kind
 	}
 	return driver.KindUnavailable
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
 )
 
 // pool is the connections to one destination that this sandbox uses. A server lets a connection carry so many sessions
@@ -84,7 +85,7 @@ func (p *pool) start(ctx context.Context, req request, spare bool) (driver.Proce
 			if ctx.Err() != nil {
 				return nil, p.late(ctx)
 			}
-			if _, known := errors.AsType[*kindError](err); known && classify(err) != driver.KindLost {
+			if kind := kinderr.Of(err); kind != "" && kind != driver.KindLost {
 				return nil, err
 			}
 		}
