@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -116,6 +117,21 @@ func killGroup() group {
 			if !s.exists("@D/cleaned") {
 				t.Error("the trap did not run")
 			}
+		}},
+		{name: "what an EXIT trap starts has the grace, and what outlives it is ended", needs: []Need{NeedProc}, run: func(t *test) {
+			s := t.session()
+			live := s.beater()
+			s.run(`trap 'bash -c "sleep 0.5; (sleep 0.3); echo cleaned"; : > @D/cleaned' EXIT; echo body; sleep 100`, timeout(time.Second)).ended(elsewhere.TimedOut, 124).has("body\n", "cleaned\n").saved(true)
+			if !s.exists("@D/cleaned") {
+				t.Error("the trap was ended before it was through")
+			}
+			p := s.start(`trap '`+live("late")+`' EXIT; echo body; sleep 100`, timeout(time.Second))
+			p.wait().ended(elsewhere.TimedOut, 124)
+			p.within(p.started, time.Second+endPromise)
+			if n, err := strconv.Atoi(strings.TrimSpace(s.beatCount("late"))); err != nil || n < 3 {
+				t.Errorf("it beat %d times, %v", n, err)
+			}
+			s.silent("late")
 		}},
 		{name: "an interrupt is 130 with its cause, returns what was printed and ends the tree", needs: []Need{NeedProc}, run: func(t *test) {
 			s := t.session()

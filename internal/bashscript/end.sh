@@ -66,7 +66,7 @@ ew_marked() {
 ew_scan() {
 	local dir pid line more
 	local -a parent born
-	ew_found=() parent=() born=()
+	ew_found=() ew_parent=() parent=() born=()
 	if [[ ! -r /proc/$$/stat ]]; then
 		for pid in $ew_pids; do
 			[[ $pid != - ]] && kill -0 -- "-$pid" && ew_found[pid]=group
@@ -86,7 +86,7 @@ ew_scan() {
 			parent[pid]=$2 born[pid]=${20}
 		elif [[ ${ew_seen[pid]-} == "${20}" || $ew_pids == *" $3 "* || $ew_pids == *" $4 "* || $ew_pids == *" $pid "* ]] || ew_marked "$dir"; then
 			line=${line#*(} line=${line%)*}
-			ew_found[pid]=${line//$'\n'/?} ew_seen[pid]=${20}
+			ew_found[pid]=${line//$'\n'/?} ew_seen[pid]=${20} ew_parent[pid]=$2
 		else
 			# What is not marked now never will be; only its parent may turn out to be ours.
 			parent[pid]=$2 born[pid]=${20} ew_other[pid]=${20}
@@ -97,21 +97,35 @@ ew_scan() {
 		more=
 		for pid in "${!parent[@]}"; do
 			[[ ${ew_found[parent[pid]]+x} ]] || continue
-			ew_found[pid]='child of '${parent[pid]} ew_seen[pid]=${born[pid]} more=1
+			ew_found[pid]='child of '${parent[pid]} ew_seen[pid]=${born[pid]} ew_parent[pid]=${parent[pid]} more=1
 			unset "parent[$pid]"
 		done
 	done
 	(( ${#ew_found[@]} ))
 }
 
+# Was process $1 started by one that got its TERM and still lives, or by a child of such? Then it is what that one cleans up
+# with, as an EXIT trap does, and has the grace.
+ew_cleans() {
+	[[ ${ew_first-} && ${ew_seen[$1]-0} -ge 10#$ew_first ]] || return 1
+	local parent=${ew_parent[$1]-0}
+	[[ ${ew_found[parent]+x} ]] && { [[ $ew_sent == *" $parent "* ]] || ew_cleans "$parent"; }
+}
+
+# Signal $1 to all that was found; TERM once to each.
 ew_signal() {
 	local pid target
+	if [[ ! ${ew_first+x} ]]; then
+		# In hundredths of a second, as processes' start times are.
+		read -r ew_first pid </proc/uptime
+		ew_first=${ew_first/.}
+	fi 2>/dev/null
 	for pid in "${!ew_found[@]}"; do
 		target=$pid
 		[[ ${ew_found[pid]} != group ]] || target=-$pid
 		if [[ $1 == KILL ]]; then
 			kill -KILL -- "$target"
-		elif [[ $ew_sent != *" $pid "* ]]; then
+		elif [[ $ew_sent != *" $pid "* ]] && ! ew_cleans "$pid"; then
 			ew_sent+="$pid "
 			kill -TERM -- "$target" && kill -CONT -- "$target"
 		fi
@@ -121,6 +135,7 @@ ew_signal() {
 # TERM, the grace, KILL; the last scan's ew_found is what could not be ended.
 ew_end() {
 	local until nap=0.02 more
+	unset ew_first
 	ew_sent=' ' ew_ids=" ${ew_session[*]} " ew_pids=' '
 	for ew_id in "${ew_call[@]}"; do
 		ew_ids+="${ew_id% *} " ew_pids+="${ew_id#* } "
