@@ -12,7 +12,7 @@ import (
 
 const (
 	spacing   = 50 * time.Millisecond  // between two calls
-	burstRest = 250 * time.Millisecond // between two bursts
+	burstRest = 250 * time.Millisecond // between two bursts, at least
 	burstLen  = 5
 	blockLen  = 20 // calls back to back before the next variant has its turn
 )
@@ -39,7 +39,7 @@ func measureCalls(ctx context.Context, b *bench) error {
 			_ = c(context.WithoutCancel(ctx))
 		}
 	}()
-	for _, ahead := range []int{0, 1, 3} {
+	for _, ahead := range b.rig.waiting() {
 		for _, command := range []string{":", "true"} {
 			sb, err := sandbox(ctx, b.backend, b.environ, ahead)
 			if err != nil {
@@ -71,18 +71,18 @@ func measureCalls(ctx context.Context, b *bench) error {
 		}
 	}
 	for range b.n.bursts {
-		if err := turns(ctx, variants, 1, burstRest, burstLen, false); err != nil {
+		if err := turns(ctx, variants, 1, b.rig.burstRest(), burstLen, false); err != nil {
 			return err
 		}
 	}
 	for range b.n.blocks {
-		if err := turns(ctx, variants, 2, burstRest, blockLen, false); err != nil {
+		if err := turns(ctx, variants, 2, b.rig.burstRest(), blockLen, false); err != nil {
 			return err
 		}
 	}
 	for kind, group := range []string{
 		fmt.Sprintf("a trivial command, %v between calls", b.rig.rest()),
-		fmt.Sprintf("the same, in bursts of %d: mean of a burst", burstLen),
+		fmt.Sprintf("the same, in bursts of %d, %v apart: mean of a burst", burstLen, b.rig.burstRest()),
 		fmt.Sprintf("the same, back to back: mean of %d", blockLen),
 	} {
 		floor := variants[0].sample[kind]

@@ -41,6 +41,17 @@ func (r rig) rest() time.Duration {
 	return spacing
 }
 
+// burstRest is the time between two bursts: enough for the engine to have started burstLen bashes one after another.
+func (r rig) burstRest() time.Duration { return max(burstRest, r.spacing*burstLen/2) }
+
+// waiting are the numbers of bashes started ahead that are measured: where a start takes long, also one for each call of a burst.
+func (r rig) waiting() []int {
+	if r.spacing > 0 {
+		return []int{0, 1, 3, burstLen}
+	}
+	return []int{0, 1, 3}
+}
+
 // rigs are the backends that can be measured.
 func rigs() map[string]rig {
 	return map[string]rig{
