@@ -361,15 +361,26 @@ func TestATimeoutEndsTheTreeWhereNoBashCanBeStartedAtFirst(t *testing.T) {
 	runIn(t, s, "true", nil)
 	failures.Store(3)
 	r := runIn(t, s, "(setsid sleep 60 & echo $! >"+base+"/pid); sleep 60", &elsewhere.RunOptions{Timeout: 500 * time.Millisecond})
-	if r.Cause != elsewhere.TimedOut || strings.Contains(strings.Join(r.Notices, " "), "not confirmed") {
+	if r.Cause != elsewhere.TimedOut {
 		t.Errorf("cause %s, notices %q", r.Cause, r.Notices)
 	}
-	pid, err := os.ReadFile(base + "/pid")
+	raw, err := os.ReadFile(base + "/pid")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := runIn(t, s, "kill -0 "+strings.TrimSpace(string(pid))+" 2>/dev/null && grep -v ') Z ' /proc/"+strings.TrimSpace(string(pid))+"/stat", nil); r.ExitCode == 0 {
-		t.Errorf("the child lives on: %s", r.Output)
+	pid := strings.TrimSpace(string(raw))
+	// On a machine that is so busy that the end was not confirmed in time it is confirmed behind the result, which one of the next tells.
+	confirmed := !strings.Contains(strings.Join(r.Notices, " "), "not confirmed")
+	for deadline := time.Now().Add(time.Minute); ; {
+		r := runIn(t, s, "kill -0 "+pid+" 2>/dev/null && grep -v ') Z ' /proc/"+pid+"/stat", nil)
+		confirmed = confirmed || strings.Contains(strings.Join(r.Notices, " "), "have ended now")
+		if confirmed && r.ExitCode != 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("confirmed: %v; the child lives on: %q", confirmed, r.Output)
+		}
+		time.Sleep(50 * time.Millisecond) // between two looks
 	}
 }
 

@@ -61,12 +61,21 @@ ew_marked() {
 	ew_after ' ELSEWHERE_SESSION=' && [[ $ew_ids == *" $ew_value "* ]]
 }
 
+# What stands behind the name, which may hold anything, in process $1's stat -> ew_line whole, ew_stat. (To search from the end takes
+# twenty times as long.)
+ew_status() {
+	ew_line= ew_stat=
+	IFS= read -r -d '' ew_line <"/proc/$1/stat"
+	ew_stat=${ew_line#*) }
+	[[ $ew_stat != *')'* ]] || ew_stat=${ew_line##*) }
+}
+
 # The living processes of what is watched -> ew_found[pid]=name; false where there are none. One that was found stays so,
-# also when its parent is gone: ew_seen[pid] is when it started.
+# also when its parent is gone: ew_seen[pid] is when it started. With an argument those that were not ours are not looked at again.
 ew_scan() {
-	local dir pid line more
+	local dir pid line more quick=$1
 	local -a parent born
-	ew_found=() ew_parent=() parent=() born=()
+	ew_found=() ew_parent=() ew_group=() parent=() born=()
 	if [[ ! -r /proc/$$/stat ]]; then
 		for pid in $ew_pids; do
 			[[ $pid != - ]] && kill -0 -- "-$pid" && ew_found[pid]=group
@@ -77,18 +86,19 @@ ew_scan() {
 	for dir in /proc/[0-9]*; do
 		pid=${dir#/proc/}
 		[[ $pid != $$ && $pid != $PPID ]] || continue
+		[[ ! $quick || ! ${ew_other[pid]+x} ]] || continue
 		# A name may hold a newline. A process whose first thread has ended looks like a zombie while others run.
-		line=
-		IFS= read -r -d '' line <"$dir/stat"
-		set -- ${line##*) }
+		ew_status "$pid"
+		set -- $ew_stat
 		[[ ${20-} && $1 != X ]] && [[ $1 != Z || ${18} -gt 1 ]] || continue
 		if [[ ${ew_other[pid]-} == "${20}" ]]; then
 			parent[pid]=$2 born[pid]=${20}
-		elif [[ ${ew_seen[pid]-} == "${20}" || $ew_pids == *" $3 "* || $ew_pids == *" $4 "* || $ew_pids == *" $pid "* ]] || ew_marked "$dir"; then
-			line=${line#*(} line=${line%)*}
-			ew_found[pid]=${line//$'\n'/?} ew_seen[pid]=${20} ew_parent[pid]=$2
+		elif [[ ${ew_seen[pid]-} == "${20}" || $ew_pids == *" $3 "* || $ew_pids == *" $4 "* || $ew_pids == *" $pid "* ]] ||
+			{ (( ${20} >= ew_since && (${7} & 0x200000) == 0 )) && ew_marked "$dir"; }; then
+			line=${ew_line#*(} line=${line%)*}
+			ew_found[pid]=${line//$'\n'/?} ew_seen[pid]=${20} ew_parent[pid]=$2 ew_group[pid]=$3
 		else
-			# What is not marked now never will be; only its parent may turn out to be ours.
+			# What is not marked now never will be; only its parent may turn out to be ours. (0x200000 is a thread of the kernel.)
 			parent[pid]=$2 born[pid]=${20} ew_other[pid]=${20}
 		fi
 	done 2>/dev/null
@@ -115,16 +125,13 @@ ew_cleans() {
 # Signal $1 to all that was found; TERM once to each.
 ew_signal() {
 	local pid target
-	if [[ ! ${ew_first+x} ]]; then
-		# In hundredths of a second, as processes' start times are.
-		read -r ew_first pid </proc/uptime
-		ew_first=${ew_first/.}
-	fi 2>/dev/null
 	for pid in "${!ew_found[@]}"; do
 		target=$pid
 		[[ ${ew_found[pid]} != group ]] || target=-$pid
 		if [[ $1 == KILL ]]; then
 			kill -KILL -- "$target"
+		elif [[ $ew_groups == *" ${ew_group[pid]-} "* && ${ew_seen[pid]} -lt 10#${ew_first:-0} ]]; then
+			ew_sent+="$pid " # with its group
 		elif [[ $ew_sent != *" $pid "* ]] && ! ew_cleans "$pid"; then
 			ew_sent+="$pid "
 			kill -TERM -- "$target" && kill -CONT -- "$target"
@@ -132,17 +139,40 @@ ew_signal() {
 	done 2>/dev/null
 }
 
+# TERM to the groups of the bashes that are there -> ew_groups, at once: to look at all processes takes long where there are many.
+# ew_first is when, in hundredths of a second as start times are; ew_since is the start time of the oldest process that can be
+# ours: that of the oldest bash, where all are known and there.
+ew_leaders() {
+	local pid since= all=1
+	ew_groups=' ' ew_since=0 ew_first=
+	{ read -r ew_first pid </proc/uptime; } 2>/dev/null
+	ew_first=${ew_first/.}
+	for pid in $ew_pids; do
+		[[ $pid == - ]] || ew_status "$pid"
+		set -- $ew_stat
+		if [[ $pid == - || ! ${20-} ]] || ! ew_marked "/proc/$pid"; then
+			all=
+			continue
+		fi
+		[[ $since && $since -le ${20} ]] || since=${20}
+		[[ $3 != "$pid" ]] || ! kill -TERM -- "-$pid" || ew_groups+="$pid "
+		kill -CONT -- "-$pid"
+	done 2>/dev/null
+	[[ ! $all || ${#ew_session[@]} -gt 0 ]] || ew_since=${since:-0}
+}
+
 # TERM, the grace, KILL; the last scan's ew_found is what could not be ended.
 ew_end() {
-	local until nap=0.02 more
-	unset ew_first
+	local until nap=0.02 more quick=
 	ew_sent=' ' ew_ids=" ${ew_session[*]} " ew_pids=' '
 	for ew_id in "${ew_call[@]}"; do
 		ew_ids+="${ew_id% *} " ew_pids+="${ew_id#* } "
 	done
 	ew_now && until=$((ew_time + ew_grace))
+	ew_leaders
 	more=TERM
-	while ew_scan; do
+	while ew_scan "$quick" || { [[ $quick ]] && ew_scan ''; }; do
+		quick=1
 		ew_now
 		if (( ew_time >= until )); then
 			[[ $more == TERM ]] || break
