@@ -1,0 +1,335 @@
+//go:build linux
+
+// Package machine is what the cloud emulators run sandboxes on: small machines of their own, so that what an emulator says
+// of files and processes is so. A machine is an overlay over one tree of Debian, entered by bubblewrap with namespaces for
+// mounts, processes, host name, IPC and network (loopback alone); a command is started in it by nsenter. Its files are
+// there while it stands still, and an image of them is a copy, on which any number of machines start.
+//
+// It needs root, bubblewrap and util-linux. Nothing here protects the host from a command that wants to harm it: root in
+// a machine is root.
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Image is what machines start on: read-only layers.
+type Image struct {
+	layers []string // the uppermost first, as mount wants them
+}
+
+// Host keeps machines and the images made of them in one directory. Its methods may be called at the same time.
+type Host struct {
+	dir  string
+	base Image
+
+	mu       sync.Mutex
+	next     int
+	machines map[*Machine]struct{}
+}
+
+// NewHost returns a host whose images begin with the tree base. dir must be there, on a file system that overlays can
+// write to. The caller closes the host.
+func NewHost(dir, base string) (*Host, error) {
+	for _, program := range []string{"bwrap", "nsenter"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return nil, fmt.Errorf("%s is missing: install bubblewrap and util-linux", program)
+		}
+	}
+	if os.Geteuid() != 0 {
+		return nil, errors.New("machines need root")
+	}
+	if _, err := os.Stat(filepath.Join(base, "bin/bash")); err != nil {
+		return nil, fmt.Errorf("no tree to start machines on: %w", err)
+	}
+	return &Host{dir: dir, base: Image{[]string{base}}, machines: map[*Machine]struct{}{}}, nil
+}
+
+// Base is the image that the host was made with.
+func (h *Host) Base() Image { return h.base }
+
+// Close removes all machines and images.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	all := make([]*Machine, 0, len(h.machines))
+	for m := range h.machines {
+		all = append(all, m)
+	}
+	h.mu.Unlock()
+	var failed []error
+	for _, m := range all {
+		failed = append(failed, m.Remove())
+	}
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	return os.RemoveAll(h.dir)
+}
+
+// newDir makes a directory in the host's.
+func (h *Host) newDir(kind string) (string, error) {
+	h.mu.Lock()
+	h.next++
+	dir := filepath.Join(h.dir, fmt.Sprintf("%s-%d", kind, h.next))
+	h.mu.Unlock()
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// Machine is one of a host's. It stands still until Start. Its methods may be called at the same time.
+type Machine struct {
+	host *Host
+	name string
+	dir  string // holds upper, work and root, where the overlay is mounted while the machine is there
+
+	mu      sync.Mutex
+	boxed   *exec.Cmd // bubblewrap, while the machine runs
+	ended   chan struct{}
+	inside  int // the pid of the machine's first process, as the host sees it
+	removed bool
+}
+
+// New makes a machine on an image. name is its host name.
+func (h *Host) New(img Image, name string) (*Machine, error) {
+	dir, err := h.newDir("machine")
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{host: h, name: name, dir: dir}
+	for _, sub := range []string{"upper", "work", "root"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", strings.Join(img.layers, ":"), dir, dir)
+	if err := syscall.Mount("overlay", m.Root(), "overlay", 0, options); err != nil {
+		return nil, fmt.Errorf("mounting an overlay: %w", err)
+	}
+	h.mu.Lock()
+	h.machines[m] = struct{}{}
+	h.mu.Unlock()
+	return m, nil
+}
+
+// Root is the host's path of the machine's files, there while it runs and while it stands still. A link in it may lead
+// out of it: use os.OpenRoot, or a command.
+func (m *Machine) Root() string { return filepath.Join(m.dir, "root") }
+
+// Running tells whether commands can be started.
+func (m *Machine) Running() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.boxed != nil
+}
+
+// Start starts the machine's first process; one that runs stays.
+func (m *Machine) Start() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.removed {
+		return errors.New("the machine is removed")
+	}
+	if m.boxed != nil {
+		return nil
+	}
+	told, tell, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer told.Close()
+	cmd := exec.Command("bwrap", "--bind", m.Root(), "/", "--proc", "/proc", "--dev", "/dev",
+		"--tmpfs", "/dev/shm", "--unshare-pid", "--unshare-uts", "--unshare-ipc", "--unshare-net", "--hostname", m.name, "--die-with-parent",
+		"--new-session", "--info-fd", "3", "sleep", "infinity")
+	cmd.Env = []string{"PATH=/usr/bin:/bin"}
+	cmd.ExtraFiles = []*os.File{tell}
+	var said strings.Builder
+	cmd.Stderr = &said
+	// Its parent is a thread: one that ends takes the machine with it, so it is kept.
+	err = startKept(cmd)
+	tell.Close()
+	if err != nil {
+		return err
+	}
+	var info struct {
+		Pid int `json:"child-pid"`
+	}
+	if err := json.NewDecoder(told).Decode(&info); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return fmt.Errorf("bubblewrap did not start: %s", strings.TrimSpace(said.String()))
+	}
+	ended := make(chan struct{})
+	m.boxed, m.inside, m.ended = cmd, info.Pid, ended
+	go func() {
+		_ = cmd.Wait()
+		m.mu.Lock()
+		m.boxed = nil
+		m.mu.Unlock()
+		close(ended)
+	}()
+	return m.awaitRoot(info.Pid)
+}
+
+// awaitRoot waits until bubblewrap has built the machine's file system: its sleep runs.
+func (m *Machine) awaitRoot(pid int) error {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for _, child := range append(children(pid), pid) {
+			if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", child)); err == nil && string(name) == "sleep\n" {
+				return nil
+			}
+		}
+		select {
+		case <-m.ended:
+			return errors.New("the machine ended while it started")
+		default:
+		}
+	}
+	return errors.New("the machine did not start in 30 s")
+}
+
+// startKept starts a command from a thread that stays, for a child that dies with its parent's thread.
+func startKept(cmd *exec.Cmd) error {
+	keeper.once.Do(func() {
+		keeper.work = make(chan func())
+		go func() {
+			lockThread()
+			for f := range keeper.work {
+				f()
+			}
+		}()
+	})
+	done := make(chan error, 1)
+	keeper.work <- func() { done <- cmd.Start() }
+	return <-done
+}
+
+var keeper struct {
+	once sync.Once
+	work chan func()
+}
+
+// Stop ends all processes of the machine by KILL; its files stay.
+func (m *Machine) Stop() error {
+	m.mu.Lock()
+	boxed, inside, ended := m.boxed, m.inside, m.ended
+	m.mu.Unlock()
+	if boxed == nil {
+		return nil
+	}
+	// The first process of a process namespace takes all others with it, and is gone after all of them. Bubblewrap, which
+	// waits for it, ends then.
+	_ = syscall.Kill(inside, syscall.SIGKILL)
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(30 * time.Second):
+		_ = boxed.Process.Kill()
+		return errors.New("the machine did not end in 30 s")
+	}
+}
+
+// Remove stops the machine and removes its files.
+func (m *Machine) Remove() error {
+	if err := m.Stop(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	done := m.removed
+	m.removed = true
+	m.mu.Unlock()
+	if done {
+		return nil
+	}
+	m.host.mu.Lock()
+	delete(m.host.machines, m)
+	m.host.mu.Unlock()
+	// Its processes have ended, but the kernel may need a moment to let go of the mount.
+	err := syscall.Unmount(m.Root(), 0)
+	for range 100 {
+		if !errors.Is(err, syscall.EBUSY) {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+		err = syscall.Unmount(m.Root(), 0)
+	}
+	if err != nil {
+		_ = syscall.Unmount(m.Root(), syscall.MNT_DETACH)
+	}
+	return os.RemoveAll(m.dir)
+}
+
+// Snapshot copies the machine's files as they are now into an image, whether it runs or not.
+func (m *Machine) Snapshot(ctx context.Context) (Image, error) {
+	dir, err := m.host.newDir("image")
+	if err != nil {
+		return Image{}, err
+	}
+	// What is deleted stands in it as a device of number 0/0, which cp -a keeps.
+	copied := filepath.Join(dir, "layer")
+	if out, err := exec.CommandContext(ctx, "cp", "-a", "--", filepath.Join(m.dir, "upper"), copied).CombinedOutput(); err != nil {
+		return Image{}, fmt.Errorf("copying files: %w: %s", err, out)
+	}
+	lower, err := m.layers()
+	if err != nil {
+		return Image{}, err
+	}
+	return Image{append([]string{copied}, lower...)}, nil
+}
+
+// layers are those below the machine's own.
+func (m *Machine) layers() ([]string, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		f := strings.Fields(line)
+		if len(f) < 5 || f[4] != m.Root() {
+			continue
+		}
+		for option := range strings.SplitSeq(f[len(f)-1], ",") {
+			if list, ok := strings.CutPrefix(option, "lowerdir="); ok {
+				return strings.Split(list, ":"), nil
+			}
+		}
+	}
+	return nil, errors.New("the machine has no overlay")
+}
+
+// Remove removes what the image adds to the one that its machine started on. No machine may use it.
+func (h *Host) RemoveImage(img Image) error {
+	if len(img.layers) < 2 || !strings.HasPrefix(img.layers[0], h.dir+"/") {
+		return nil
+	}
+	return os.RemoveAll(filepath.Dir(img.layers[0]))
+}
+
+// Equal tells whether two images are the same one.
+func (i Image) Equal(other Image) bool { return slices.Equal(i.layers, other.layers) }
+
+// Size is about how many bytes the image's own layer takes.
+func (i Image) Size() int64 {
+	var sum int64
+	if len(i.layers) < 2 {
+		return 0
+	}
+	_ = filepath.WalkDir(i.layers[0], func(_ string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if info, err := d.Info(); err == nil {
+				sum += info.Size()
+			}
+		}
+		return nil
+	})
+	return sum
+}

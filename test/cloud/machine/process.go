@@ -1,0 +1,264 @@
+//go:build linux
+
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func lockThread() { runtime.LockOSThread() }
+
+// Command is one to run in a machine.
+type Command struct {
+	Args []string // the program, looked up in the machine's own PATH, and its arguments
+	Env  []string // the whole environment; PATH is the usual one where it names none
+	Dir  string   // "" is /
+	UID  int      // who runs it
+	GID  int
+
+	// Standard input, output and error: files, as for a fork. Nil is /dev/null. Not looked at with a terminal.
+	Stdin, Stdout, Stderr *os.File
+	// Terminal gives the command a terminal of so many columns and rows as all three, and for its own; Process.Terminal is
+	// the other end.
+	Terminal *Size
+}
+
+// Size is a terminal's.
+type Size struct{ Cols, Rows int }
+
+// Process is a command that was started: the first of a session and a group of its own.
+type Process struct {
+	// Terminal is the emulator's end of the command's terminal, nil without one. The caller closes it.
+	Terminal *os.File
+
+	enter *exec.Cmd
+	pid   int // as the host sees it; 0 where it ended before it was seen
+	done  chan struct{}
+
+	mu    sync.Mutex
+	state *os.ProcessState
+}
+
+// ErrNotRunning says that a command was to be started in a machine that stands still.
+var ErrNotRunning = errors.New("the machine does not run")
+
+// Start starts a command. Its files may be closed afterwards. A program that is not there is an exit with 127, as in a shell.
+func (m *Machine) StartCommand(c Command) (*Process, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.boxed == nil {
+		return nil, ErrNotRunning
+	}
+	dir := c.Dir
+	if dir == "" {
+		dir = "/"
+	}
+	args := []string{
+		"--target", strconv.Itoa(m.inside), "--mount", "--uts", "--ipc", "--net", "--pid", "--root",
+		"--setuid", strconv.Itoa(c.UID), "--setgid", strconv.Itoa(c.GID), "--",
+		// The directory by the machine's own cd: nsenter would look for it on the host.
+		"/bin/bash", "-c", `cd -- "$1" || exit 126; terminal=$2; shift 2; exec setsid $terminal -- "$@"`, "start", dir,
+	}
+	p := &Process{done: make(chan struct{})}
+	in, out, errs := c.Stdin, c.Stdout, c.Stderr
+	if c.Terminal != nil {
+		ours, theirs, err := openTerminal(m.inside, *c.Terminal)
+		if err != nil {
+			return nil, err
+		}
+		defer theirs.Close()
+		p.Terminal, in, out, errs = ours, theirs, theirs, theirs
+		args = append(args, "--ctty")
+	} else {
+		args = append(args, "--wait")
+	}
+	cmd := exec.Command("nsenter", append(args, c.Args...)...)
+	cmd.Env = c.Env
+	if !hasPath(c.Env) {
+		cmd.Env = append(cmd.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	}
+	// A nil *os.File in an interface is not nil.
+	if in != nil {
+		cmd.Stdin = in
+	}
+	if out != nil {
+		cmd.Stdout = out
+	}
+	if errs != nil {
+		cmd.Stderr = errs
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		if p.Terminal != nil {
+			_ = p.Terminal.Close()
+		}
+		return nil, err
+	}
+	p.enter = cmd
+	p.pid = childOf(cmd.Process.Pid)
+	go func() {
+		_ = cmd.Wait()
+		p.mu.Lock()
+		p.state = cmd.ProcessState
+		p.mu.Unlock()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+func hasPath(env []string) bool {
+	for _, e := range env {
+		if strings.HasPrefix(e, "PATH=") {
+			return true
+		}
+	}
+	return false
+}
+
+// childOf waits for the one child of nsenter, which becomes the command.
+func childOf(pid int) int {
+	for range 5000 {
+		if found := children(pid); len(found) > 0 {
+			return found[0]
+		}
+		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err != nil || strings.Contains(string(stat), ") Z ") {
+			return 0
+		}
+		time.Sleep(200 * time.Microsecond)
+	}
+	return 0
+}
+
+// children are a process's, as the kernel lists them.
+func children(pid int) []int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return nil
+	}
+	var all []int
+	for f := range strings.FieldsSeq(string(text)) {
+		if n, err := strconv.Atoi(f); err == nil {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// Done is closed when the command has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits for the command's end: its exit code, or the signal that ended it (and then code is 128 and its number).
+func (p *Process) Wait() (code int, signal syscall.Signal) {
+	<-p.done
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if status, ok := p.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal()), status.Signal()
+	}
+	return p.state.ExitCode(), 0
+}
+
+// PID is the command's number in its machine; 0 when it has ended.
+func (p *Process) PID() int {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	if p.pid == 0 || err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			f := strings.Fields(rest)
+			n, _ := strconv.Atoi(f[len(f)-1])
+			return n
+		}
+	}
+	return 0
+}
+
+// Signal sends a signal to the command's group, or to the command alone. One that has ended is no error.
+func (p *Process) Signal(signal syscall.Signal, group bool) error {
+	select {
+	case <-p.done:
+		return nil
+	default:
+	}
+	if p.pid == 0 {
+		return nil
+	}
+	target := p.pid
+	if group {
+		target = -target
+	}
+	err := syscall.Kill(target, signal)
+	if errors.Is(err, syscall.ESRCH) && group {
+		err = syscall.Kill(p.pid, signal) // it has no group of its own yet
+	}
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// Resize changes the size of the command's terminal.
+func (p *Process) Resize(to Size) error {
+	if p.Terminal == nil {
+		return errors.New("the command has no terminal")
+	}
+	return setSize(p.Terminal, to)
+}
+
+// openTerminal makes a terminal of the machine's own, so that it has a name there. inside is the machine's first process.
+func openTerminal(inside int, size Size) (ours, theirs *os.File, err error) {
+	ours, err = os.OpenFile(fmt.Sprintf("/proc/%d/root/dev/pts/ptmx", inside), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	var unlock int32
+	var fd int
+	if err = control(ours, syscall.TIOCSPTLCK, uintptr(unsafe.Pointer(&unlock)), nil); err == nil {
+		err = setSize(ours, size)
+	}
+	if err == nil {
+		err = control(ours, unix.TIOCGPTPEER, uintptr(os.O_RDWR|syscall.O_NOCTTY|syscall.O_CLOEXEC), &fd)
+	}
+	if err != nil {
+		_ = ours.Close()
+		return nil, nil, err
+	}
+	return ours, os.NewFile(uintptr(fd), "terminal"), nil
+}
+
+func setSize(f *os.File, s Size) error {
+	w := [4]uint16{uint16(s.Rows), uint16(s.Cols)}
+	return control(f, syscall.TIOCSWINSZ, uintptr(unsafe.Pointer(&w)), nil)
+}
+
+func control(f *os.File, request, arg uintptr, result *int) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var got uintptr
+	var errno syscall.Errno
+	if err := raw.Control(func(fd uintptr) { got, _, errno = syscall.Syscall(syscall.SYS_IOCTL, fd, request, arg) }); err != nil {
+		return err
+	}
+	if errno != 0 {
+		return errno
+	}
+	if result != nil {
+		*result = int(got)
+	}
+	return nil
+}
