@@ -26,9 +26,13 @@ type sandbox struct {
 	id    string     // the container's whole id
 	lock  *kept.Lock // nil for a container that nobody else can find
 	fresh bool       // the opening itself has started the container
-	user  string     // as which the container runs; "" is root
-	env   []string   // added to that of every bash
-	info  driver.Info
+	// replaced says that the opening itself has removed the one that was there; recreated why the container is another one
+	// than the home remembers, or "".
+	replaced  bool
+	recreated string
+	user      string   // as which the container runs; "" is root
+	env       []string // added to that of every bash
+	info      driver.Info
 
 	ctx    context.Context // done when the sandbox is closed
 	cancel context.CancelFunc
@@ -104,7 +108,7 @@ func (s *sandbox) open(ctx context.Context) error {
 		StateDir: found.state, PrivateDir: found.private,
 		Linger: true, KeepsChildren: true, Watchdog: true, Tidy: true, Lease: !s.eng.here(), CallEnv: maps.Clone(s.plan.callEnv),
 		Features: append([]driver.Feature{{Name: "container", State: driver.Active, Detail: s.plan.name + " (" + s.plan.config.Image + ")"}}, s.plan.features...),
-		Notices:  notices,
+		Notices:  notices, Recreated: s.recreated,
 	}
 	s.opened.Store(true)
 	s.found.Store(&found.files)

@@ -61,7 +61,7 @@ func (k *keeper) all(ctx context.Context) ([]container.Summary, error) {
 	return own, nil
 }
 
-// List lists the own containers.
+// List lists the own containers, and those of whom only files are left.
 func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 	own, err := k.all(ctx)
 	if err != nil {
@@ -75,7 +75,26 @@ func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 		}
 		infos = append(infos, k.info(ctx, c.ID, name, c.State, c.Image, time.Unix(c.Created, 0), c.Labels))
 	}
+	for _, rec := range k.notes().all(k.req.Identity) {
+		if slices.ContainsFunc(infos, func(i driver.SandboxInfo) bool { return i.Name == rec.Name }) {
+			continue
+		}
+		if info := k.dataInfo(ctx, rec); len(info.Data) > 0 {
+			infos = append(infos, info)
+		}
+	}
+	slices.SortStableFunc(infos, func(a, b driver.SandboxInfo) int { return a.Created.Compare(b.Created) })
 	return infos, nil
+}
+
+func (k *keeper) notes() records { return recordsOf(k.eng, k.req.Identity) }
+
+// dataInfo is a listing's row of a container that is gone and has left files.
+func (k *keeper) dataInfo(ctx context.Context, rec *record) driver.SandboxInfo {
+	return driver.SandboxInfo{
+		Task: string(rec.Task), ID: rec.Name, Name: rec.Name, State: driver.StateData, Image: rec.Image, Created: rec.Created,
+		Persistent: rec.Persistent, Data: k.notes().left(ctx, rec),
+	}
 }
 
 func (k *keeper) info(ctx context.Context, id, name string, state container.ContainerState, image string, created time.Time, labels map[string]string) driver.SandboxInfo {
@@ -141,7 +160,7 @@ func (k *keeper) data(labels map[string]string) []string {
 	return dirs
 }
 
-// removeAll removes a container with what is only its own: the directory of files that were staged for it.
+// removeAll removes a container with what is only its own: the directory of files that were staged for it. Its files stay.
 func (k *keeper) removeAll(ctx context.Context, c container.InspectResponse) error {
 	if err := removeContainer(ctx, k.eng, c.ID); err != nil {
 		return err
@@ -153,6 +172,9 @@ func (k *keeper) removeAll(ctx context.Context, c container.InspectResponse) err
 		if err := os.RemoveAll(dir); err != nil {
 			k.log.Debug("staged files were not removed", "directory", dir, "error", err)
 		}
+	}
+	if err := k.notes().forget(ctx, nameOf(c)); err != nil {
+		k.log.Debug("it is not noted that the container is gone", "container", nameOf(c), "error", err)
 	}
 	return nil
 }
@@ -178,6 +200,9 @@ func (k *keeper) find(ctx context.Context, id string) (c container.InspectRespon
 func (k *keeper) Inspect(ctx context.Context, id string) (driver.SandboxDetail, error) {
 	c, ok, err := k.find(ctx, id)
 	if err == nil && !ok {
+		if rec := k.notes().read(id); rec != nil {
+			return driver.SandboxDetail{SandboxInfo: k.dataInfo(ctx, rec), Host: k.eng.host}, nil
+		}
 		err = failure(driver.KindLost, "there is no container %s", id)
 	}
 	if err != nil {
@@ -340,40 +365,73 @@ func (k *keeper) Stop(ctx context.Context, id string) error {
 // in the container first, by its own user.
 func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []string, err error) {
 	c, ok, err := k.find(ctx, id)
+	if err == nil && !ok && data {
+		return k.removeLeft(ctx, id)
+	}
 	if err != nil || !ok {
 		return nil, err
 	}
-	err = k.withLock(ctx, nameOf(c), c.Config.Labels, changeWait, func(*kept.Lock) error {
-		dirs := k.data(c.Config.Labels)
+	err = k.withLock(ctx, nameOf(c), c.Config.Labels, changeWait, func(lock *kept.Lock) error {
+		dirs := slices.DeleteFunc(k.data(c.Config.Labels), func(dir string) bool { return !isDir(dir) })
 		if data {
 			k.emptyInside(ctx, c, dirs)
 		}
 		if err := k.removeAll(ctx, c); err != nil {
 			return err
 		}
+		defer lock.Discard()
 		removed = append(removed, "the container "+nameOf(c))
 		if !data {
 			return nil
 		}
-		for _, dir := range dirs {
-			if err := os.RemoveAll(dir); err != nil {
-				return failure(driver.KindDenied, "the container is gone, but not all of its files: %w; remove %s with more rights", err, dir)
-			}
-			removed = append(removed, dir)
-		}
-		volumes, err := k.removeVolumes(ctx, c.Config.Labels)
-		removed = append(removed, volumes...)
+		var volumes []string
+		_ = json.Unmarshal([]byte(c.Config.Labels[labelVolumes]), &volumes) // a label of ours
+		gone, err := k.removeFiles(ctx, nameOf(c), dirs, volumes)
+		removed = append(removed, gone...)
 		return err
 	})
 	return removed, err
 }
 
-// removeVolumes removes the engine's volumes that held a container's files.
-func (k *keeper) removeVolumes(ctx context.Context, labels map[string]string) (removed []string, err error) {
-	var names []string
-	if json.Unmarshal([]byte(labels[labelVolumes]), &names) != nil {
+// removeLeft removes the files of a container that is gone. One that is not remembered has left none.
+func (k *keeper) removeLeft(ctx context.Context, name string) (removed []string, err error) {
+	rec := k.notes().read(name)
+	if rec == nil || rec.Identity != k.req.Identity.ID || rec.Profile != k.req.Identity.Profile {
 		return nil, nil
 	}
+	err = k.withLock(ctx, name, nil, changeWait, func(lock *kept.Lock) error {
+		if _, err := k.eng.ContainerInspect(ctx, name, client.ContainerInspectOptions{}); !cerrdefs.IsNotFound(err) {
+			if err == nil {
+				err = failure(driver.KindUnavailable, "the container %s was made meanwhile; try again", name)
+			}
+			return k.eng.explain("looking for the container "+name, err)
+		}
+		defer lock.Discard()
+		dirs := slices.DeleteFunc(rec.Data, func(dir string) bool { return !isDir(dir) })
+		removed, err = k.removeFiles(ctx, name, dirs, rec.Volumes)
+		return err
+	})
+	return removed, err
+}
+
+// removeFiles removes the data of a container that is gone, and what is remembered of it.
+func (k *keeper) removeFiles(ctx context.Context, name string, dirs, volumes []string) (removed []string, err error) {
+	for _, dir := range dirs {
+		if err := os.RemoveAll(dir); err != nil {
+			return removed, failure(driver.KindDenied, "the container is gone, but not all of its files: %w; they belong to its user: remove %s with more rights (sudo rm -r), or run a command of the task and then `sandbox rm --data`, which removes them from inside", err, dir)
+		}
+		removed = append(removed, dir)
+	}
+	removeParents(dirs)
+	gone, err := k.removeVolumes(ctx, volumes)
+	if removed = append(removed, gone...); err != nil {
+		return removed, err
+	}
+	return removed, k.notes().drop(name)
+}
+
+// removeVolumes removes the engine's volumes that held a container's files.
+func (k *keeper) removeVolumes(ctx context.Context, names []string) (removed []string, err error) {
 	for _, name := range names {
 		if _, err := k.eng.VolumeRemove(ctx, name, client.VolumeRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
 			return removed, k.eng.explain("the container is gone, but not its volume "+name, err)

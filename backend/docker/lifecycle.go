@@ -110,8 +110,18 @@ func (s *sandbox) enter(ctx context.Context) (*surroundings, error) {
 		}
 		defer done()
 	}
+	var was *record
+	if !s.alone() {
+		was = recordsOf(s.eng, s.req.Identity).read(s.plan.name)
+	}
 	for deadline := time.Now().Add(changeWait); ; {
 		around, err := s.tryEnter(ctx)
+		if err == nil && !s.alone() {
+			if s.recreated, err = s.remember(was); err != nil {
+				s.log.Debug("it is not remembered that the container is there", "container", s.plan.name, "error", err)
+			}
+			return around, nil
+		}
 		if !errors.Is(err, errAgain) {
 			return around, err
 		}
@@ -296,6 +306,7 @@ func (s *sandbox) removeThen(ctx context.Context, id string) error {
 	if err := removeContainer(ctx, s.eng, id); err != nil {
 		return err
 	}
+	s.replaced = true
 	return errAgain
 }
 
@@ -431,6 +442,7 @@ func (s *sandbox) end(ctx context.Context) (removed bool, err error) {
 	found, err := s.eng.ContainerInspect(ctx, s.id, client.ContainerInspectOptions{})
 	switch {
 	case cerrdefs.IsNotFound(err):
+		s.forget(ctx, lock)
 		return true, nil
 	case err != nil:
 		return false, s.eng.explain("looking for the container "+s.plan.name, err)
@@ -442,8 +454,22 @@ func (s *sandbox) end(ctx context.Context) (removed bool, err error) {
 	}
 	if err = removeContainer(ctx, s.eng, s.id); err == nil {
 		s.removeStaging(s.plan.staging)
+		s.forget(ctx, lock)
 	}
 	return err == nil, err
+}
+
+// forget notes that this process has removed the container, unless there is another one in its place. It gives the right to make
+// up.
+func (s *sandbox) forget(ctx context.Context, lock *kept.Lock) {
+	notes := recordsOf(s.eng, s.req.Identity)
+	if rec := notes.read(s.plan.name); rec != nil && rec.ID != s.id {
+		return
+	}
+	if err := notes.forget(ctx, s.plan.name); err != nil {
+		s.log.Debug("it is not noted that the container is gone", "container", s.plan.name, "error", err)
+	}
+	lock.Discard()
 }
 
 // removeStaging removes the directory that went with a container which is gone.

@@ -110,6 +110,12 @@ func (o *opener) decide(ctx context.Context, rec *record, inUse bool) (*record, 
 	if rec == nil {
 		return nil, nil
 	}
+	if rec.Removed {
+		if rec.Dir != o.plan.dir {
+			o.plan.notices = append(o.plan.notices, "the files of the earlier sandbox of this task stay in "+rec.Dir+", since the scratch directory is another one now")
+		}
+		return nil, nil
+	}
 	if rec.PID > 0 && rec.Machine != o.req.Identity.Machine && rec.Boot != bootID() {
 		return nil, failure(driver.KindUnavailable, "the sandbox of task %q was started on the machine %s and may run there, over the same files: stop it there (`elsewhere sandbox stop`), or name another task with --task", rec.Task, rec.Machine)
 	}
@@ -168,13 +174,20 @@ func (o *opener) ensure(ctx context.Context, rec *record) (*record, error) {
 			return nil, err
 		}
 	}
+	switch {
+	case rec == nil:
+	case rec.PID > 0:
+		o.plan.recreated = "the instance " + rec.Name + " of this task had ended (it was killed, or the machine was started again) and was started anew: what ran in it is gone, its files are there"
+	case rec.Stopped:
+		o.plan.notices = append(o.plan.notices, "the instance had been stopped and was started again: what ran in it is gone, its files are there")
+	}
 	return o.make(ctx, rec)
 }
 
 // adopt notes which process the instance is.
 func (o *opener) adopt(rec *record, found listed) {
 	rec.PID, rec.Begin, rec.Boot, rec.Machine = found.PID, beginOf(found.PID), bootID(), o.req.Identity.Machine
-	rec.Started, rec.Owner = time.Now(), o.req.Identity.Owner
+	rec.Started, rec.Owner, rec.Stopped = time.Now(), o.req.Identity.Owner, false
 }
 
 // make starts the instance: a new one, or that of rec again with the files that it had. What a failed start made is removed.

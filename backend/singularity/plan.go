@@ -41,6 +41,7 @@ type plan struct {
 	cwd        string // where a session starts, as it was asked for; "" is home
 	callEnv    map[string]string
 	notices    []string
+	recreated  string // why the instance had to be started anew although nobody asked for that, or ""
 }
 
 // makePlan turns the settings into a plan. It makes the scratch directory and nothing else.

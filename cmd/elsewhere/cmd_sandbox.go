@@ -91,7 +91,8 @@ func (a *app) cmdSandboxLs() *cobra.Command {
 		Aliases: []string{"list"},
 		Short:   "List kept sandboxes",
 		Long: `List the kept sandboxes of every backend that can be reached, or of that of -b. IN-USE says that a living process has it
-open; PERSISTENT that it was made to outlive the process that made it.`,
+open; PERSISTENT that it was made to outlive the process that made it. STATE is running, paused, stopped, dead (it cannot be
+used any more), or data: the sandbox is gone and its files on this machine are kept for the next command of the task.`,
 		Example: `  elsewhere sandbox ls
   elsewhere sandbox ls -b docker
   elsewhere sandbox ls --json`,
