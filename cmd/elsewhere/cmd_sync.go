@@ -74,7 +74,7 @@ func (a *app) sync(cmd *cobra.Command, o *syncFlags, args []string) error {
 	}
 	o.Local, o.Remote, o.FromSandbox, o.Exclude = local, remote, !toSandbox, o.exclude
 	var last *elsewhere.Synced
-	err = a.transfer(cmd, &o.transferFlags, func(ctx context.Context, sb *elsewhere.Sandbox, progress func(elsewhere.TransferProgress)) error {
+	err = a.transfer(cmd, &o.transferFlags, "sync", toSandbox, func(ctx context.Context, sb *elsewhere.Sandbox, progress func(elsewhere.TransferProgress)) error {
 		o.Progress = progress
 		once := func() error {
 			done, err := sb.Sync(ctx, o.SyncOptions)

@@ -9,6 +9,9 @@ import (
 	"github.com/elsewhere-sh/elsewhere/internal/safename"
 )
 
+// plainWord matches a word that bash leaves as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9._/:=-]+$`)
+
 var variableForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // checkName refuses names of tasks and sessions that are not fit for a command line. The library takes any string; here
