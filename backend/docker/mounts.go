@@ -22,6 +22,9 @@ func (b *planner) claim(target, who string) error {
 	if below(target, stateRoot) {
 		return failure(driver.KindConfig, "%s: %s is elsewhere's own directory; mount it somewhere else", who, target)
 	}
+	if below(target, "/proc") || target == "/sys" || target == "/dev" {
+		return failure(driver.KindConfig, "%s: nothing can be mounted on %s, which is the kernel's own in every container; choose another target", who, target)
+	}
 	if other, ok := b.claims[target]; ok {
 		return failure(driver.KindConfig, "%s: %s is mounted already by %s; drop one of the two", who, target, other)
 	}
@@ -44,10 +47,10 @@ func (b *planner) bind(source, target string, readOnly bool) {
 func (b *planner) setUserMounts() error {
 	key := "docker_volumes"
 	for i, text := range b.cfg.Strings(key) {
-		if strings.TrimSpace(text) == "" {
-			continue
-		}
 		who := fmt.Sprintf("%s entry %d, %q (%s)", key, i+1, text, b.cfg.Origin(key))
+		if strings.TrimSpace(text) == "" {
+			return failure(driver.KindConfig, "%s: it is empty; write SOURCE:TARGET, or take it out", who)
+		}
 		v, err := parseVolume(text, b.env["HOME"])
 		if err != nil {
 			return failure(driver.KindConfig, "%s: %w", who, err)

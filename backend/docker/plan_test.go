@@ -383,7 +383,7 @@ func TestEqualSettingsAreKnownAgainAndSecretsAreNotAmongThem(t *testing.T) {
 		t.Errorf("%q", one.callEnv)
 	}
 	for key, value := range map[string]string{
-		"docker_image": "other", "docker_volumes": "vol:/other", "container_memory": "100", "docker_network": "false", "docker_pids_limit": "9",
+		"docker_image": "other", "docker_volumes": "vol:/other", "container_memory": "100", "docker_network": "false", "docker_pids_limit": "90",
 		"docker_extra_args": "--label,a=c", "docker_read_only": "true", "docker_home_size": "5m", "container_persistent": "false",
 	} {
 		changed := maps.Clone(set)

@@ -47,6 +47,9 @@ type plan struct {
 // makePlan turns the settings into a plan. It makes the scratch directory and nothing else.
 func makePlan(req driver.OpenRequest, prog *program) (*plan, error) {
 	cfg := req.Config
+	if err := checkLimits(cfg); err != nil {
+		return nil, err
+	}
 	p := &plan{
 		persistent: cfg.Bool("container_persistent") && !req.ThrowAway && req.Identity.Home != "",
 		throwAway:  req.ThrowAway || req.Identity.Home == "",

@@ -604,6 +604,16 @@ func TestLimitsThatCannotBeAppliedAreSaidOnceAndRefusedWhereTheyAreStrict(t *tes
 	}
 }
 
+func TestALimitWithWhichNothingCanRunIsRefused(t *testing.T) {
+	needEngine(t)
+	for _, value := range []string{"15", "99999999999999"} {
+		_, err := newWhere(t, "singularity_pids_limit", value).tryOpen("default")
+		if err == nil || classify(err) != driver.KindConfig || !said([]string{err.Error()}, "singularity_pids_limit (--set singularity_pids_limit) is "+value+";", "16") {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
 func TestFilesOfSubordinateUsersAreRemovedOnClose(t *testing.T) {
 	needEngine(t)
 	w := newWhere(t, "singularity_fakeroot", "true", "container_persistent", "false")
