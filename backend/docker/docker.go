@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
+	"github.com/elsewhere-sh/elsewhere/internal/safename"
 )
 
 // sandbox is one container as one process uses it.
@@ -133,6 +135,18 @@ func (s *sandbox) behind(f func()) bool {
 	return true
 }
 
+// address is what the commands of `elsewhere sandbox` take for this container.
+func (s *sandbox) address() string {
+	backend := "docker"
+	if _, entry, ok := strings.Cut(s.req.Identity.Profile, "/"); ok {
+		backend = entry
+	}
+	if safename.Plain(s.req.Task) {
+		return backend + "/" + s.req.Task
+	}
+	return backend + "/" + s.plan.name
+}
+
 // shortID is a container's id as `docker ps` shows it.
 func shortID(id string) string { return id[:min(len(id), 12)] }
 
@@ -162,12 +176,16 @@ func (s *sandbox) Alive(ctx context.Context) error {
 		return failure(driver.KindUnavailable, "the container %s is being restarted; try again", s.plan.name)
 	default:
 		s.giveUp()
-		why := ""
-		if state.OOMKilled {
-			why = ": it ran out of memory (container_memory)"
-		}
-		return failure(driver.KindLost, "the container %s has been stopped%s", s.plan.name, why)
+		return s.stopped(state)
 	}
+}
+
+// stopped says that a container was stopped under this sandbox.
+func (s *sandbox) stopped(state *container.State) error {
+	if state.OOMKilled {
+		return failure(driver.KindLost, "the container %s has been stopped: %s", s.plan.name, s.outOfMemory())
+	}
+	return failure(driver.KindLost, "the container %s has been stopped", s.plan.name)
 }
 
 func paused(name string) error {
