@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
-	"github.com/elsewhere-sh/elsewhere/internal/safename"
 )
 
 // sandbox is one container as one process uses it.
@@ -105,11 +103,15 @@ func (s *sandbox) open(ctx context.Context) error {
 		return err
 	}
 	notices = append(append(found.notices, s.plan.notices...), notices...)
+	which := s.plan.name + " (" + s.plan.config.Image + ")"
+	if s.req.ThrowAway {
+		which = "a throw-away one (" + s.plan.config.Image + ")"
+	}
 	s.info = driver.Info{
 		Host: s.eng.host, SandboxID: shortID(s.id), User: found.user, Home: found.home, Dir: found.dir,
 		StateDir: found.state, PrivateDir: found.private,
 		Linger: true, KeepsChildren: true, Watchdog: true, Tidy: true, Lease: !s.eng.here(), CallEnv: maps.Clone(s.plan.callEnv),
-		Features: append([]driver.Feature{{Name: "container", State: driver.Active, Detail: s.plan.name + " (" + s.plan.config.Image + ")"}}, s.plan.features...),
+		Features: append([]driver.Feature{{Name: "container", State: driver.Active, Detail: which}}, s.plan.features...),
 		Notices:  notices, Recreated: s.recreated,
 	}
 	s.opened.Store(true)
@@ -137,14 +139,7 @@ func (s *sandbox) behind(f func()) bool {
 
 // address is what the commands of `elsewhere sandbox` take for this container.
 func (s *sandbox) address() string {
-	backend := "docker"
-	if _, entry, ok := strings.Cut(s.req.Identity.Profile, "/"); ok {
-		backend = entry
-	}
-	if safename.Plain(s.req.Task) {
-		return backend + "/" + s.req.Task
-	}
-	return backend + "/" + s.plan.name
+	return kept.Address("docker", s.req.Identity, s.req.Task, s.plan.name)
 }
 
 // shortID is a container's id as `docker ps` shows it.

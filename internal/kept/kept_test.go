@@ -193,3 +193,15 @@ func TestTheFilesOfALockGoUnlessSomebodyUsesTheSandbox(t *testing.T) {
 		t.Errorf("its use is not seen: %t, %v", used, err)
 	}
 }
+
+func TestASandboxIsAddressedAsTheCommandLineTakesIt(t *testing.T) {
+	for want, c := range map[string]struct{ profile, task string }{
+		"docker/web":         {"default", "web"},
+		"box/web":            {"default/box", "web"},
+		"docker/elsewhere-x": {"default", "a b"},
+	} {
+		if got := Address("docker", driver.Identity{Profile: c.profile}, c.task, "elsewhere-x"); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
