@@ -262,12 +262,14 @@ func features(c container.InspectResponse) []driver.Feature {
 	if slices.ContainsFunc(h.SecurityOpt, func(o string) bool {
 		return strings.HasPrefix(o, "no-new-privileges") && !strings.HasSuffix(o, "false")
 	}) {
-		list = append(list, active("no new privileges", ""))
+		list = append(list, active("no-new-privileges", ""))
 	} else {
-		list = append(list, missing("no new privileges", "a setuid program can gain rights"))
+		list = append(list, missing("no-new-privileges", "a setuid program can gain rights"))
 	}
 	if h.ReadonlyRootfs {
-		list = append(list, active("read-only root", "only mounts can be written"))
+		list = append(list, active("root file system", "read-only"))
+	} else {
+		list = append(list, active("root file system", "can be written to"))
 	}
 	for _, mode := range []struct{ name, value string }{{"pid namespace", string(h.PidMode)}, {"ipc namespace", string(h.IpcMode)}, {"user namespace", string(h.UsernsMode)}} {
 		if mode.value == "host" {
@@ -276,37 +278,83 @@ func features(c container.InspectResponse) []driver.Feature {
 	}
 	limit := func(name string, value int64, detail string) {
 		if value > 0 {
-			list = append(list, active(name, detail))
+			list = append(list, active("limit: "+name, detail))
 		} else {
-			list = append(list, missing(name, "no limit"))
+			list = append(list, missing("limit: "+name, "no limit"))
 		}
 	}
-	limit("memory limit", h.Memory, fmt.Sprintf("%d MiB", h.Memory>>20))
+	memory := size(h.Memory)
+	if h.MemorySwap != h.Memory {
+		memory += swapUnlimited
+	}
+	limit("memory", h.Memory, memory)
 	cpus := float64(h.NanoCPUs) / 1e9
 	if cpus == 0 && h.CPUPeriod > 0 {
 		cpus = float64(h.CPUQuota) / float64(h.CPUPeriod)
 	}
-	limit("CPU limit", int64(cpus*1000), fmt.Sprintf("%g processors", cpus))
+	limit("cpu", int64(cpus*1000), fmt.Sprintf("%g CPUs", cpus))
 	pids := int64(0)
 	if h.PidsLimit != nil {
 		pids = *h.PidsLimit
 	}
-	limit("process limit", pids, fmt.Sprintf("%d processes and threads", pids))
+	limit("pids", pids, fmt.Sprintf("%d processes and threads", pids))
 	if size := h.StorageOpt["size"]; size != "" {
-		list = append(list, active("disk limit", size))
+		list = append(list, active("limit: disk", size))
 	} else {
-		list = append(list, missing("disk limit", "no limit"))
+		list = append(list, missing("limit: disk", "no limit"))
 	}
-	if h.NetworkMode == "none" {
-		list = append(list, active("network", "none"))
-	} else {
-		list = append(list, active("network", string(h.NetworkMode)))
-	}
+	list = append(list, networkFeature(string(h.NetworkMode)), dataFeature(c.Config.Labels), processFeature(c.Config.Labels[labelPersist] == "true"))
 	if c.State != nil && c.State.OOMKilled {
 		list = append(list, driver.Feature{Name: "memory", State: driver.Degraded, Detail: "it ran out of memory"})
 	}
+	slices.SortStableFunc(list, func(x, y driver.Feature) int { return strings.Compare(x.Name, y.Name) })
 	return list
 }
+
+// networkFeature says what network a container has, by its mode.
+func networkFeature(mode string) driver.Feature {
+	switch mode {
+	case "none":
+		return driver.Feature{Name: "network", State: driver.Active, Detail: "none: no route at all"}
+	case "host":
+		return driver.Feature{Name: "network", State: driver.Degraded, Detail: "the engine machine's own, by docker_extra_args"}
+	case "", "default":
+		mode = "the engine's default"
+	}
+	return driver.Feature{Name: "network", State: driver.Active, Detail: mode + ", not filtered"}
+}
+
+// processFeature says whether a container outlives the process that made it.
+func processFeature(persist bool) driver.Feature {
+	if persist {
+		return driver.Feature{Name: "processes", State: driver.Active, Detail: "go on when elsewhere has ended"}
+	}
+	return driver.Feature{Name: "processes", State: driver.Unsupported, Detail: "end with the last elsewhere that uses the container: docker_persist_across_processes is off"}
+}
+
+// dataFeature says where a container's files are kept, by its labels.
+func dataFeature(labels map[string]string) driver.Feature {
+	var dirs, volumes []string
+	_, _ = json.Unmarshal([]byte(labels[labelData]), &dirs), json.Unmarshal([]byte(labels[labelVolumes]), &volumes)
+	switch {
+	case len(dirs) > 0:
+		return keptIn(filepath.Dir(dirs[0]))
+	case len(volumes) > 0:
+		return keptInVolumes(volumes)
+	}
+	return notKept
+}
+
+func keptIn(dir string) driver.Feature {
+	return driver.Feature{Name: "data", State: driver.Active, Detail: "kept in " + dir}
+}
+
+func keptInVolumes(names []string) driver.Feature {
+	return driver.Feature{Name: "data", State: driver.Active, Detail: "kept in volumes of the engine: " + strings.Join(names, ", ")}
+}
+
+// notKept is what holds of the files of a container that keeps none.
+var notKept = driver.Feature{Name: "data", State: driver.Unsupported, Detail: "gone with the container: container_persistent is off"}
 
 // defaultCapabilities are what an engine gives a container that asks for nothing; Podman gives fewer.
 var defaultCapabilities = strings.Fields("AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE NET_RAW SETFCAP SETGID SETPCAP SETUID SYS_CHROOT")
@@ -326,10 +374,8 @@ func capabilities(h *container.HostConfig) driver.Feature {
 	switch left = slices.Compact(left); {
 	case h.Privileged:
 		f.State, f.Detail = driver.Unsupported, "privileged: all of the host's"
-	case len(left) == 0:
-		f.Detail = "none"
 	default:
-		f.Detail = "only " + strings.Join(left, ", ")
+		f.Detail = "kept: " + or(strings.Join(left, ", "), "none")
 	}
 	if len(h.CapDrop) == 0 && !h.Privileged {
 		f.State, f.Detail = driver.Degraded, "the engine's default"

@@ -85,7 +85,7 @@ func planLimits(cfg driver.Config, info system.Info, diskMissing string) (limits
 	}
 	memory := size(l.memory)
 	if l.swap = info.SwapLimit; !l.swap {
-		memory += " (swap is not limited: the engine cannot)"
+		memory += swapUnlimited
 	}
 	for _, want := range []limit{
 		{"limit: cpu", "container_cpu", l.nanoCPUs > 0, controller(info.CPUCfsQuota, "cpu"), fmt.Sprintf("%g CPUs", cpu)},
@@ -104,6 +104,9 @@ func planLimits(cfg driver.Config, info system.Info, diskMissing string) (limits
 var sizesInMemory = []string{
 	"container_memory", "docker_shm_size", "docker_tmp_size", "docker_var_tmp_size", "docker_run_size", "docker_workspace_size", "docker_home_size",
 }
+
+// swapUnlimited is said of a memory limit beside which there is swap.
+const swapUnlimited = " (swap is not limited: the engine cannot)"
 
 // checkMemory tells of sizes that the user set and that the machine does not have.
 func (l *limits) checkMemory(cfg driver.Config, total int64) {

@@ -165,7 +165,11 @@ func (b *planner) setData() error {
 	switch {
 	case !b.p.data:
 		b.setTmpfsData()
-		b.feature("data", driver.Unsupported, "gone with the container: container_persistent is off")
+		if b.req.ThrowAway && b.cfg.Bool("container_persistent") {
+			b.feature("data", driver.Active, "kept for each task; this container is thrown away, with its files")
+		} else {
+			b.p.features = append(b.p.features, notKept)
+		}
 	case !b.local:
 		b.setVolumeData()
 	default:
@@ -216,7 +220,7 @@ func (b *planner) setKeptData() {
 	if b.cfg.String("docker_shared_container_key") != "" && !b.req.ThrowAway {
 		b.p.settings["data"] = "of whoever made it" // those who share it have homes of their own
 	}
-	b.feature("data", driver.Active, "kept in "+dir)
+	b.p.features = append(b.p.features, keptIn(dir))
 }
 
 // dataName names the directory of a task's files as Hermes does: its default task is called after the shared key or the
@@ -245,7 +249,7 @@ func (b *planner) setVolumeData() {
 		b.p.volumes = append(b.p.volumes, name)
 	}
 	b.p.settings["data"] = "volumes"
-	b.feature("data", driver.Active, "kept in volumes of the engine: "+strings.Join(b.p.volumes, ", "))
+	b.p.features = append(b.p.features, keptInVolumes(b.p.volumes))
 }
 
 // setHermesFiles mounts skills, caches and credential files below .hermes in the container's home.

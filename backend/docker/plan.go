@@ -328,14 +328,9 @@ func (b *planner) setNetwork() error {
 		return failure(driver.KindConfig, "docker_extra_args (%s) publishes ports of a container that has no network", b.cfg.Origin("docker_extra_args"))
 	}
 	b.p.host.NetworkMode = container.NetworkMode(mode)
-	switch {
-	case mode == "none":
-		b.feature("network", driver.Active, "none: no route at all")
-	case mode == "host":
-		b.feature("network", driver.Degraded, "the engine machine's own, by docker_extra_args")
+	b.p.features = append(b.p.features, networkFeature(mode))
+	if mode == "host" {
 		b.weaken("the container has the network of the engine's machine, by docker_extra_args")
-	default:
-		b.feature("network", driver.Active, or(mode, "the engine's default")+", not filtered")
 	}
 	return nil
 }

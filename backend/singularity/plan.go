@@ -23,6 +23,7 @@ type plan struct {
 	settings   kept.Settings
 	persistent bool
 	throwAway  bool
+	keeps      bool // the settings keep the files of a task
 
 	image    string // as it was written
 	scratch  string
@@ -53,6 +54,7 @@ func makePlan(req driver.OpenRequest, prog *program) (*plan, error) {
 	p := &plan{
 		persistent: cfg.Bool("container_persistent") && !req.ThrowAway && req.Identity.Home != "",
 		throwAway:  req.ThrowAway || req.Identity.Home == "",
+		keeps:      cfg.Bool("container_persistent"),
 		image:      cfg.String("singularity_image"),
 		fakeroot:   cfg.Bool("singularity_fakeroot"),
 		network:    cfg.Bool("singularity_network"),
