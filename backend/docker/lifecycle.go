@@ -412,7 +412,7 @@ func (s *sandbox) refusal(c container.InspectResponse, diff []string, running bo
 	if c.Config.Labels[labelPersist] != "true" {
 		why = "another process uses it"
 	}
-	return failure(driver.KindConfig, "the container of the task %q (%s) was made with other settings, and %s: %s; use another task (--task OTHER), or make it anew (elsewhere sandbox reset %s)",
+	return failure(driver.KindConfig, "the container of the task %.80q (%s) was made with other settings, and %s: %s; use another task (--task OTHER), or make it anew (elsewhere sandbox reset %s)",
 		s.req.Task, s.plan.name, why, s.describe(c, diff), s.address())
 }
 

@@ -122,7 +122,7 @@ func (o *opener) decide(ctx context.Context, rec *record, inUse bool) (*record, 
 		return nil, nil
 	}
 	if rec.PID > 0 && rec.Machine != o.req.Identity.Machine && rec.Boot != bootID() {
-		return nil, failure(driver.KindUnavailable, "the sandbox of task %q was started on the machine %s and may run there, over the same files: stop it there (`elsewhere sandbox stop %s`), or name another task with --task", rec.Task, rec.Machine, o.address())
+		return nil, failure(driver.KindUnavailable, "the sandbox of task %.80q was started on the machine %s and may run there, over the same files: stop it there (`elsewhere sandbox stop %s`), or name another task with --task", rec.Task, rec.Machine, o.address())
 	}
 	if !rec.Persistent && !inUse {
 		// Whoever made it is gone without removing it.
@@ -144,7 +144,7 @@ func (o *opener) decide(ctx context.Context, rec *record, inUse bool) (*record, 
 	if inUse {
 		why = " and is in use"
 	}
-	return nil, failure(driver.KindConfig, "the sandbox of task %q was made with other settings%s (they differ in: %s): put them back, name another task with --task, or give this one up with `elsewhere sandbox reset %s`", rec.Task, why, strings.Join(diff, ", "), o.address())
+	return nil, failure(driver.KindConfig, "the sandbox of task %.80q was made with other settings%s (they differ in: %s): put them back, name another task with --task, or give this one up with `elsewhere sandbox reset %s`", rec.Task, why, strings.Join(diff, ", "), o.address())
 }
 
 // ensure gives the record of an instance that runs.

@@ -330,12 +330,7 @@ func when(t time.Time) string {
 
 // short is the beginning of a command, for a table.
 func short(command string) string {
-	const most = 60
-	line := []rune(oneLine(command))
-	if len(line) > most {
-		return string(line[:most-3]) + "..."
-	}
-	return string(line)
+	return cut(oneLine(command), 60)
 }
 
 func (a *app) cmdJobLogs() *cobra.Command {

@@ -135,7 +135,7 @@ func (a *app) listSandboxes(ctx context.Context, t *target, asJSON bool) error {
 func (a *app) sandboxTable(boxes []keptBox) error {
 	tab := newTable(a.out, "BACKEND", "TASK", "STATE", "IMAGE", "AGE", "PERSISTENT", "IN-USE")
 	for _, b := range boxes {
-		tab.row(b.all.Backend(), shownTask(b.Task), b.State, b.Image, age(b.Created), yesNo(b.Persistent), yesNo(b.InUse))
+		tab.row(b.all.Backend(), shownTask(b.Task), b.State, cut(b.Image, 60), age(b.Created), yesNo(b.Persistent), yesNo(b.InUse))
 	}
 	return tab.print()
 }

@@ -124,11 +124,11 @@ func (a *app) cmdSessionLs() *cobra.Command {
 			tab := newTable(a.out, "SESSION", "BACKEND", "TASK", "DIRECTORY", "LAST USED")
 			for _, s := range c.sessions {
 				if s.Err != nil {
-					tab.row(s.Name, s.Backend, s.Task, "", "")
+					tab.row(shownTask(s.Name), s.Backend, shownTask(s.Task), "", "")
 					corrupt = append(corrupt, s.Err.Error())
 					continue
 				}
-				tab.row(s.Name, s.Backend, s.Task, s.Cwd, s.Used.Local().Format(time.DateTime))
+				tab.row(shownTask(s.Name), s.Backend, shownTask(s.Task), s.Cwd, s.Used.Local().Format(time.DateTime))
 			}
 			return a.noted(tab.print(), corrupt)
 		},

@@ -20,7 +20,7 @@ func checkName(what, name string) error {
 	if safename.Plain(name) {
 		return nil
 	}
-	return ownError(what, "use letters, digits, and . _ - after the first (63 at most)", "%q is no name", name)
+	return ownError(what, "use letters, digits, and . _ - after the first (63 at most)", "%.80q is no name", name)
 }
 
 // parseEnv reads K=V, and K alone as the caller's own value, as docker does. Unlike there a K that the caller does not
