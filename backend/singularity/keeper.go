@@ -110,6 +110,9 @@ func (k *keeper) Inspect(ctx context.Context, id string) (driver.SandboxDetail, 
 	if err != nil {
 		return driver.SandboxDetail{}, err
 	}
+	if rec.Removed {
+		return driver.SandboxDetail{SandboxInfo: k.info(ctx, rec, nil), Host: rec.Machine, Features: []driver.Feature{}}, nil
+	}
 	running, err := k.prog.list(ctx, rec.Name)
 	if err != nil {
 		return driver.SandboxDetail{}, failure(driver.KindUnavailable, "cannot ask which instances run: %w", err)

@@ -428,6 +428,9 @@ func (o *opener) features(way attempt, noLimits string) []driver.Feature {
 		p.notices = append(p.notices, "limits "+limited.Detail)
 	}
 	overlay := driver.Feature{Name: "overlay", State: driver.Active, Detail: "a directory on " + p.scratch}
+	if p.throwAway {
+		overlay.Detail = "a directory on the scratch disk (scratch_dir)"
+	}
 	if !way.overlay {
 		overlay.State = driver.Degraded
 	}

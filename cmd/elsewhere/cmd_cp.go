@@ -63,6 +63,9 @@ type copiedJSON struct {
 
 func (a *app) cp(cmd *cobra.Command, o *transferFlags, args []string) error {
 	local, remote, toSandbox, err := o.addresses("cp", args)
+	if err == nil && toSandbox {
+		err = source("cp", local)
+	}
 	if err != nil {
 		return err
 	}
@@ -83,6 +86,14 @@ func (a *app) cp(cmd *cobra.Command, o *transferFlags, args []string) error {
 		err = a.printJSON(copiedJSON{resultjson.Schema, done.Files, done.Bytes, done.Resumed, listed(done.Skipped)})
 	}
 	return a.partly(err, o.json, "not copied", done.Skipped)
+}
+
+// source refuses to copy what is not here, before a sandbox is made for it.
+func source(op, local string) error {
+	if _, err := os.Lstat(local); err != nil {
+		return ownError(op, "check the path; one in a sandbox is written BACKEND/TASK:PATH", "%s: %w", local, unwrapPath(err))
+	}
+	return nil
 }
 
 // transfer opens the sandbox for a transfer that a signal ends, and shows how far it is on a terminal. Only a transfer to a sandbox

@@ -394,9 +394,12 @@ func (a *app) printReport(r *report, asJSON bool) error {
 	return a.written(out.print())
 }
 
+// ownPlaces are features whose detail is a directory of each sandbox's own.
+var ownPlaces = []string{"data", "persistence", "overlay"}
+
 // told tells whether a feature of a kept sandbox is what was said of the backend: then it need not be said again.
 func told(of []driver.Feature, f driver.Feature) bool {
 	return slices.ContainsFunc(of, func(o driver.Feature) bool {
-		return o.Name == f.Name && o.State == f.State && (o.Detail == f.Detail || f.State == driver.Unsupported || f.Name == "data")
+		return o.Name == f.Name && o.State == f.State && (o.Detail == f.Detail || f.State == driver.Unsupported || slices.Contains(ownPlaces, f.Name))
 	})
 }
