@@ -380,7 +380,9 @@ func (c *call) result() (*Result, error) {
 		Split: c.opts.Split, ExitCode: c.code, Cause: c.cause, Signal: c.signal, Cwd: c.cwdAfter,
 		StateSaved: c.stateSave, Survivors: c.survivors, Duration: c.duration,
 	}
-	r.Recreated = s.arrive(c.sh.at)
+	if r.Recreated = s.arrive(c.sh.at); r.Recreated == "" {
+		r.Recreated = sb.takeAnew()
+	}
 	if c.cause == Exited || c.cause == Signaled {
 		r.ExitMeaning = exitmeaning.Meaning(c.command, c.code)
 	}

@@ -34,7 +34,7 @@ func (s *Session) ensureState(ctx context.Context) error {
 func (s *Session) renew(ctx context.Context, state stateRef) error {
 	if s.file != nil && s.sb.stateExists(state.path) {
 		return wrap(fmt.Errorf("the state in %s cannot be read", state.path), driver.KindConfig, "session", s.sb.backend, s.name,
-			fmt.Sprintf("look at the file, or start anew with `elsewhere session rm %s`", s.name))
+			"look at the file, or start anew with "+s.sb.suggest("session rm", s.name))
 	}
 	select {
 	case <-s.first:

@@ -20,6 +20,9 @@ type Error struct {
 	Err     error       // never nil
 }
 
+// shownTarget is how much of a target an error shows: a task or session can be any text.
+const shownTarget = 80
+
 // Error gives one line: what failed, where, why.
 func (e *Error) Error() string {
 	var b strings.Builder
@@ -28,7 +31,11 @@ func (e *Error) Error() string {
 		b.WriteString(" on " + e.Backend)
 	}
 	if e.Target != "" {
-		b.WriteString(" (" + e.Target + ")")
+		target := []rune(e.Target)
+		if len(target) > shownTarget {
+			target = append(target[:shownTarget], []rune("...")...)
+		}
+		b.WriteString(" (" + string(target) + ")")
 	}
 	b.WriteString(": " + e.Err.Error())
 	return b.String()

@@ -314,15 +314,15 @@ func (j *Job) act(ctx context.Context, op, verb, signal string, data io.Reader) 
 	case "ok":
 		return nil
 	case "none":
-		return j.fail(errText("it is gone, with its sandbox or because it had ended long ago"), driver.KindLost, op, "`elsewhere job ls` lists those that are there")
+		return j.fail(errText("it is gone, with its sandbox or because it had ended long ago"), driver.KindLost, op, j.sb.suggest("job ls")+" lists those that are there")
 	case "over":
-		return j.fail(errText("it has ended"), driver.KindConfig, op, "`elsewhere job logs "+j.meta.Name+"` shows its output")
+		return j.fail(errText("it has ended"), driver.KindConfig, op, j.sb.suggest("job logs", j.meta.Name)+" shows its output")
 	case "deaf":
 		return j.fail(errText("it has no input: there is no mkfifo in this sandbox"), driver.KindUnsupported, op, "use an image with coreutils or busybox")
 	case "closed":
 		return j.fail(errText("its input was closed"), driver.KindConfig, op, "start it again")
 	default:
-		return j.fail(errText("the sandbox could not do it"), driver.KindUnavailable, op, "see `elsewhere job ls`")
+		return j.fail(errText("the sandbox could not do it"), driver.KindUnavailable, op, "see "+j.sb.suggest("job ls"))
 	}
 }
 

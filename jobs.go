@@ -176,7 +176,7 @@ func (sb *Sandbox) Job(ctx context.Context, id string) (*Job, error) {
 		}
 	}
 	if len(found) != 1 {
-		return nil, wrap(fmt.Errorf("there is no job %q in the task %s", id, sb.task), driver.KindConfig, "job", sb.backend, id, "`elsewhere job ls` lists them")
+		return nil, wrap(fmt.Errorf("there is no job %q in the task %s", id, sb.task), driver.KindConfig, "job", sb.backend, id, sb.suggest("job ls")+" lists them")
 	}
 	return &Job{sb: sb, meta: found[0].Meta}, nil
 }

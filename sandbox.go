@@ -47,6 +47,7 @@ type Sandbox struct {
 
 	mu       sync.Mutex
 	notices  []string
+	anew     string // why it is not the one of an earlier process, for the first result
 	sessions map[*Session]struct{}
 	closed   bool
 }
@@ -120,6 +121,7 @@ func (sb *Sandbox) open(ctx context.Context, view *config.Config, opts *SandboxO
 	}
 	p := sb.newPlace(drv, "")
 	sb.current.Store(p)
+	sb.anew = p.info.Recreated
 	sb.notices = append(append(sb.notices, p.info.Notices...), view.Warnings()...)
 	sb.goroutines.Go(sb.clean)
 	return nil
@@ -149,6 +151,15 @@ func (sb *Sandbox) say(notice string) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	sb.notices = append(sb.notices, notice)
+}
+
+// takeAnew says, once, why the sandbox is not the one that an earlier process had.
+func (sb *Sandbox) takeAnew() string {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	why := sb.anew
+	sb.anew = ""
+	return why
 }
 
 func (sb *Sandbox) takeNotices() []string {

@@ -111,7 +111,8 @@ func (all *Sandboxes) Stop(ctx context.Context, task string) error {
 	return all.wrap(all.keeper.Stop(ctx, info.ID), "stop", task)
 }
 
-// Remove removes the sandbox of a task and the named sessions in it; with data also its directories on this machine. It returns
+// Remove removes the sandbox of a task and the named sessions in it; with data also its directories on this machine, which it
+// finds too when the sandbox itself is gone (driver.StateData). It returns
 // what was thrown away, for people, also beside an error. The next call on the task makes a new one.
 func (all *Sandboxes) Remove(ctx context.Context, task string, data bool) ([]string, error) {
 	info, err := all.Find(ctx, task)
@@ -154,7 +155,7 @@ func (all *Sandboxes) Prune(ctx context.Context) (removed []string, err error) {
 	infos, err := all.List(ctx)
 	errs = append(errs, err)
 	for _, info := range infos {
-		if info.InUse || info.State == driver.StateRunning || info.State == driver.StatePaused {
+		if info.InUse || info.State == driver.StateRunning || info.State == driver.StatePaused || info.State == driver.StateData {
 			continue
 		}
 		if _, err := all.Remove(ctx, info.Task, false); err != nil {

@@ -101,7 +101,7 @@ func (s *Session) openNamed() error {
 	})
 	var corrupt *corruptError
 	if errors.As(err, &corrupt) {
-		hint = "look at the file, or start anew with `elsewhere session rm " + s.name + "`"
+		hint = "look at the file, or start anew with " + sb.suggest("session rm", s.name)
 	}
 	if err != nil {
 		return wrap(err, driver.KindConfig, "session", sb.backend, s.name, hint)

@@ -213,6 +213,9 @@ type Info struct {
 
 	// Notices are said once, with the first result.
 	Notices []string
+	// Recreated says, where the backend remembers that this task had a sandbox, why this is another one or was started anew
+	// although nobody asked for that; "" otherwise. The first result has it.
+	Recreated string
 }
 
 // Feature is one property of a sandbox and whether it is in force.

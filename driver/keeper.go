@@ -37,6 +37,7 @@ const (
 	StatePaused  = "paused"
 	StateStopped = "stopped" // exited, or made and not started
 	StateDead    = "dead"    // cannot be used any more
+	StateData    = "data"    // there is none any more, but its files: the next call of the task makes one on them
 )
 
 // SandboxInfo is one row of a listing.
@@ -51,7 +52,8 @@ type SandboxInfo struct {
 	Persistent bool `json:"persistent"`
 	// InUse says that a process which lives has it open.
 	InUse bool `json:"in_use"`
-	// Data are the directories on this machine that hold its files and outlive it.
+	// Data are the directories on this machine that hold its files and outlive it, and for people the volumes of its engine
+	// that do.
 	Data []string `json:"data"`
 }
 

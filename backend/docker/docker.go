@@ -26,9 +26,13 @@ type sandbox struct {
 	id    string     // the container's whole id
 	lock  *kept.Lock // nil for a container that nobody else can find
 	fresh bool       // the opening itself has started the container
-	user  string     // as which the container runs; "" is root
-	env   []string   // added to that of every bash
-	info  driver.Info
+	// replaced says that the opening itself has removed the one that was there; recreated why the container is another one
+	// than the home remembers, or "".
+	replaced  bool
+	recreated string
+	user      string   // as which the container runs; "" is root
+	env       []string // added to that of every bash
+	info      driver.Info
 
 	ctx    context.Context // done when the sandbox is closed
 	cancel context.CancelFunc
@@ -99,12 +103,16 @@ func (s *sandbox) open(ctx context.Context) error {
 		return err
 	}
 	notices = append(append(found.notices, s.plan.notices...), notices...)
+	which := s.plan.name + " (" + s.plan.config.Image + ")"
+	if s.req.ThrowAway {
+		which = "a throw-away one (" + s.plan.config.Image + ")"
+	}
 	s.info = driver.Info{
 		Host: s.eng.host, SandboxID: shortID(s.id), User: found.user, Home: found.home, Dir: found.dir,
 		StateDir: found.state, PrivateDir: found.private,
 		Linger: true, KeepsChildren: true, Watchdog: true, Tidy: true, Lease: !s.eng.here(), CallEnv: maps.Clone(s.plan.callEnv),
-		Features: append([]driver.Feature{{Name: "container", State: driver.Active, Detail: s.plan.name + " (" + s.plan.config.Image + ")"}}, s.plan.features...),
-		Notices:  notices,
+		Features: append([]driver.Feature{{Name: "container", State: driver.Active, Detail: which}}, s.plan.features...),
+		Notices:  notices, Recreated: s.recreated,
 	}
 	s.opened.Store(true)
 	s.found.Store(&found.files)
@@ -127,6 +135,11 @@ func (s *sandbox) behind(f func()) bool {
 	}
 	s.work.Go(f)
 	return true
+}
+
+// address is what the commands of `elsewhere sandbox` take for this container.
+func (s *sandbox) address() string {
+	return kept.Address("docker", s.req.Identity, s.req.Task, s.plan.name)
 }
 
 // shortID is a container's id as `docker ps` shows it.
@@ -158,12 +171,16 @@ func (s *sandbox) Alive(ctx context.Context) error {
 		return failure(driver.KindUnavailable, "the container %s is being restarted; try again", s.plan.name)
 	default:
 		s.giveUp()
-		why := ""
-		if state.OOMKilled {
-			why = ": it ran out of memory (container_memory)"
-		}
-		return failure(driver.KindLost, "the container %s has been stopped%s", s.plan.name, why)
+		return s.stopped(state)
 	}
+}
+
+// stopped says that a container was stopped under this sandbox.
+func (s *sandbox) stopped(state *container.State) error {
+	if state.OOMKilled {
+		return failure(driver.KindLost, "the container %s has been stopped: %s", s.plan.name, s.outOfMemory())
+	}
+	return failure(driver.KindLost, "the container %s has been stopped", s.plan.name)
 }
 
 func paused(name string) error {

@@ -71,8 +71,8 @@ func extraFlags() []extraFlag {
 		{name: "mount", set: (*extraArgs).setMount},
 		{name: "volume", short: 'v', set: (*extraArgs).setVolume},
 		{name: "tmpfs", set: (*extraArgs).setTmpfs},
-		{name: "network", once: true, set: func(a *extraArgs, v, _ string) error { return word(&a.network, v) }},
-		{name: "hostname", short: 'h', once: true, set: func(a *extraArgs, v, _ string) error { return word(&a.hostname, v) }},
+		{name: "network", once: true, set: (*extraArgs).setNetwork},
+		{name: "hostname", short: 'h', once: true, set: (*extraArgs).setHostname},
 		{name: "runtime", once: true, set: func(a *extraArgs, v, _ string) error { return word(&a.runtime, v) }},
 		{name: "privileged", bare: true, unsafe: true, once: true, set: (*extraArgs).setPrivileged},
 		{name: "cap-add", unsafe: true, set: (*extraArgs).setCap},
@@ -93,11 +93,11 @@ func parseExtraArgs(args []string, home string, allowUnsafe bool) (*extraArgs, e
 	seen := map[string]bool{}
 	for i := 0; i < len(args); i++ {
 		arg := strings.TrimSpace(args[i])
-		if arg == "" {
-			continue
-		}
 		bad := func(format string, values ...any) error {
 			return fmt.Errorf("entry %d (%s): %s", i+1, shownArg(arg), fmt.Sprintf(format, values...))
+		}
+		if arg == "" {
+			return nil, bad("it is empty; write an argument as for `docker run`, or take it out")
 		}
 		flag, value, has := cutFlag(flags, arg)
 		if flag == nil {
@@ -200,6 +200,30 @@ func word(to *string, value string) error {
 		return fmt.Errorf("%q is not a name", value)
 	}
 	*to = value
+	return nil
+}
+
+var (
+	networkName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
+	hostName    = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,61}[a-zA-Z0-9])?$`)
+)
+
+func (a *extraArgs) setNetwork(value, _ string) error {
+	if strings.HasPrefix(value, "container:") || strings.HasPrefix(value, "ns:") {
+		return fmt.Errorf("%q is the network of something else that may go away at any time, which is not accepted; name a network that both are in (docker network create)", value)
+	}
+	if !networkName.MatchString(value) {
+		return fmt.Errorf("%q is not a name of a network ([a-zA-Z0-9][a-zA-Z0-9_.-]*); `docker network ls` lists them", value)
+	}
+	a.network = value
+	return nil
+}
+
+func (a *extraArgs) setHostname(value, _ string) error {
+	if !hostName.MatchString(value) {
+		return fmt.Errorf("%q is not a name of a host; use at most 63 letters, digits, dots and dashes", value)
+	}
+	a.hostname = value
 	return nil
 }
 
@@ -389,12 +413,20 @@ func (a *extraArgs) setVolume(value, home string) error {
 	return err
 }
 
+// tmpfsOption matches what engine and kernel know of a tmpfs.
+var tmpfsOption = regexp.MustCompile(`^(ro|rw|exec|noexec|suid|nosuid|dev|nodev|sync|async|dirsync|atime|noatime|diratime|nodiratime|relatime|norelatime|strictatime|nostrictatime|U|(size|nr_inodes|nr_blocks)=[0-9]+[kKmMgG%]?|mode=[0-7]{1,4}|(uid|gid)=[0-9]+|(mpol|huge)=[a-z:0-9,=_-]+)$`)
+
 func (a *extraArgs) setTmpfs(value, _ string) error {
 	target, opts, _ := strings.Cut(value, ":")
 	if !path.IsAbs(target) || path.Clean(target) == "/" {
-		return fmt.Errorf("the target %q is not an absolute path in the container", target)
+		return fmt.Errorf("the target %q is not a directory in the container, from / on; write /PATH[:OPTIONS]", target)
 	}
 	target = path.Clean(target)
+	for _, opt := range strings.Split(opts, ",") {
+		if opt != "" && !tmpfsOption.MatchString(opt) {
+			return fmt.Errorf("the option %q is unknown; there are ro, rw, exec, noexec, suid, nosuid, dev, nodev, noatime, size=64m, mode=1777, uid=1000, gid=1000, nr_inodes=1k", opt)
+		}
+	}
 	if _, ok := a.tmpfs[target]; ok {
 		return fmt.Errorf("%s is given twice", target)
 	}
@@ -495,7 +527,7 @@ func tmpfsOptions(m *mount.Mount) *mount.TmpfsOptions {
 // addMount checks a mount as a whole. A bind and a named volume obey the rules of a -v.
 func (a *extraArgs) addMount(m mount.Mount, home string) error {
 	if !path.IsAbs(m.Target) || path.Clean(m.Target) == "/" {
-		return fmt.Errorf("the target %q is not an absolute path in the container", m.Target)
+		return fmt.Errorf("the target %q is not a path in the container, from / on; write target=/PATH", m.Target)
 	}
 	m.Target = path.Clean(m.Target)
 	wrong := func(what string) error { return fmt.Errorf("%s does not go with type=%s", what, m.Type) }

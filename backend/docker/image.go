@@ -26,9 +26,12 @@ func ensureImage(ctx context.Context, eng *client.Client, req driver.OpenRequest
 	name := req.Config.String("docker_image")
 	named, err := reference.ParseDockerRef(name)
 	if err != nil {
-		return nil, failure(driver.KindConfig, "docker_image (%s) is %q, which names no image: %w", req.Config.Origin("docker_image"), name, err)
+		return nil, noReference(req, name, err)
 	}
 	image, err := eng.ImageInspect(ctx, name)
+	if err != nil && strings.Contains(err.Error(), "invalid reference format") { // engines are stricter: UPPER/x
+		return nil, noReference(req, name, err)
+	}
 	if errdefs.IsNotFound(err) {
 		if err := pullImage(ctx, eng, req, name, reference.Domain(named)); err != nil {
 			return nil, err
@@ -39,6 +42,15 @@ func ensureImage(ctx context.Context, eng *client.Client, req driver.OpenRequest
 		return nil, fmt.Errorf("inspecting image %s: %w", name, err)
 	}
 	return &image, nil
+}
+
+func noReference(req driver.OpenRequest, name string, err error) error {
+	why := err.Error()
+	if i := strings.Index(why, "invalid reference format"); i >= 0 {
+		why = why[i:]
+	}
+	return failure(driver.KindConfig, "docker_image (%s) is %q, which names no image: %s; write [REGISTRY/]NAME[:TAG] in lower case, such as debian:12",
+		req.Config.Origin("docker_image"), name, why)
 }
 
 // pullImage pulls an image and returns when it is whole.

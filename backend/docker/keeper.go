@@ -61,7 +61,7 @@ func (k *keeper) all(ctx context.Context) ([]container.Summary, error) {
 	return own, nil
 }
 
-// List lists the own containers.
+// List lists the own containers, and those of whom only files are left.
 func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 	own, err := k.all(ctx)
 	if err != nil {
@@ -75,7 +75,26 @@ func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 		}
 		infos = append(infos, k.info(ctx, c.ID, name, c.State, c.Image, time.Unix(c.Created, 0), c.Labels))
 	}
+	for _, rec := range k.notes().all(k.req.Identity) {
+		if slices.ContainsFunc(infos, func(i driver.SandboxInfo) bool { return i.Name == rec.Name }) {
+			continue
+		}
+		if info := k.dataInfo(ctx, rec); len(info.Data) > 0 {
+			infos = append(infos, info)
+		}
+	}
+	slices.SortStableFunc(infos, func(a, b driver.SandboxInfo) int { return a.Created.Compare(b.Created) })
 	return infos, nil
+}
+
+func (k *keeper) notes() records { return recordsOf(k.eng, k.req.Identity) }
+
+// dataInfo is a listing's row of a container that is gone and has left files.
+func (k *keeper) dataInfo(ctx context.Context, rec *record) driver.SandboxInfo {
+	return driver.SandboxInfo{
+		Task: string(rec.Task), ID: rec.Name, Name: rec.Name, State: driver.StateData, Image: rec.Image, Created: rec.Created,
+		Persistent: rec.Persistent, Data: k.notes().left(ctx, rec),
+	}
 }
 
 func (k *keeper) info(ctx context.Context, id, name string, state container.ContainerState, image string, created time.Time, labels map[string]string) driver.SandboxInfo {
@@ -141,7 +160,7 @@ func (k *keeper) data(labels map[string]string) []string {
 	return dirs
 }
 
-// removeAll removes a container with what is only its own: the directory of files that were staged for it.
+// removeAll removes a container with what is only its own: the directory of files that were staged for it. Its files stay.
 func (k *keeper) removeAll(ctx context.Context, c container.InspectResponse) error {
 	if err := removeContainer(ctx, k.eng, c.ID); err != nil {
 		return err
@@ -153,6 +172,9 @@ func (k *keeper) removeAll(ctx context.Context, c container.InspectResponse) err
 		if err := os.RemoveAll(dir); err != nil {
 			k.log.Debug("staged files were not removed", "directory", dir, "error", err)
 		}
+	}
+	if err := k.notes().forget(ctx, nameOf(c)); err != nil {
+		k.log.Debug("it is not noted that the container is gone", "container", nameOf(c), "error", err)
 	}
 	return nil
 }
@@ -178,6 +200,9 @@ func (k *keeper) find(ctx context.Context, id string) (c container.InspectRespon
 func (k *keeper) Inspect(ctx context.Context, id string) (driver.SandboxDetail, error) {
 	c, ok, err := k.find(ctx, id)
 	if err == nil && !ok {
+		if rec := k.notes().read(id); rec != nil {
+			return driver.SandboxDetail{SandboxInfo: k.dataInfo(ctx, rec), Host: k.eng.host}, nil
+		}
 		err = failure(driver.KindLost, "there is no container %s", id)
 	}
 	if err != nil {
@@ -237,12 +262,14 @@ func features(c container.InspectResponse) []driver.Feature {
 	if slices.ContainsFunc(h.SecurityOpt, func(o string) bool {
 		return strings.HasPrefix(o, "no-new-privileges") && !strings.HasSuffix(o, "false")
 	}) {
-		list = append(list, active("no new privileges", ""))
+		list = append(list, active("no-new-privileges", ""))
 	} else {
-		list = append(list, missing("no new privileges", "a setuid program can gain rights"))
+		list = append(list, missing("no-new-privileges", "a setuid program can gain rights"))
 	}
 	if h.ReadonlyRootfs {
-		list = append(list, active("read-only root", "only mounts can be written"))
+		list = append(list, active("root file system", "read-only"))
+	} else {
+		list = append(list, active("root file system", "can be written to"))
 	}
 	for _, mode := range []struct{ name, value string }{{"pid namespace", string(h.PidMode)}, {"ipc namespace", string(h.IpcMode)}, {"user namespace", string(h.UsernsMode)}} {
 		if mode.value == "host" {
@@ -251,37 +278,83 @@ func features(c container.InspectResponse) []driver.Feature {
 	}
 	limit := func(name string, value int64, detail string) {
 		if value > 0 {
-			list = append(list, active(name, detail))
+			list = append(list, active("limit: "+name, detail))
 		} else {
-			list = append(list, missing(name, "no limit"))
+			list = append(list, missing("limit: "+name, "no limit"))
 		}
 	}
-	limit("memory limit", h.Memory, fmt.Sprintf("%d MiB", h.Memory>>20))
+	memory := size(h.Memory)
+	if h.MemorySwap != h.Memory {
+		memory += swapUnlimited
+	}
+	limit("memory", h.Memory, memory)
 	cpus := float64(h.NanoCPUs) / 1e9
 	if cpus == 0 && h.CPUPeriod > 0 {
 		cpus = float64(h.CPUQuota) / float64(h.CPUPeriod)
 	}
-	limit("CPU limit", int64(cpus*1000), fmt.Sprintf("%g processors", cpus))
+	limit("cpu", int64(cpus*1000), fmt.Sprintf("%g CPUs", cpus))
 	pids := int64(0)
 	if h.PidsLimit != nil {
 		pids = *h.PidsLimit
 	}
-	limit("process limit", pids, fmt.Sprintf("%d processes and threads", pids))
+	limit("pids", pids, fmt.Sprintf("%d processes and threads", pids))
 	if size := h.StorageOpt["size"]; size != "" {
-		list = append(list, active("disk limit", size))
+		list = append(list, active("limit: disk", size))
 	} else {
-		list = append(list, missing("disk limit", "no limit"))
+		list = append(list, missing("limit: disk", "no limit"))
 	}
-	if h.NetworkMode == "none" {
-		list = append(list, active("network", "none"))
-	} else {
-		list = append(list, active("network", string(h.NetworkMode)))
-	}
+	list = append(list, networkFeature(string(h.NetworkMode)), dataFeature(c.Config.Labels), processFeature(c.Config.Labels[labelPersist] == "true"))
 	if c.State != nil && c.State.OOMKilled {
 		list = append(list, driver.Feature{Name: "memory", State: driver.Degraded, Detail: "it ran out of memory"})
 	}
+	slices.SortStableFunc(list, func(x, y driver.Feature) int { return strings.Compare(x.Name, y.Name) })
 	return list
 }
+
+// networkFeature says what network a container has, by its mode.
+func networkFeature(mode string) driver.Feature {
+	switch mode {
+	case "none":
+		return driver.Feature{Name: "network", State: driver.Active, Detail: "none: no route at all"}
+	case "host":
+		return driver.Feature{Name: "network", State: driver.Degraded, Detail: "the engine machine's own, by docker_extra_args"}
+	case "", "default":
+		mode = "the engine's default"
+	}
+	return driver.Feature{Name: "network", State: driver.Active, Detail: mode + ", not filtered"}
+}
+
+// processFeature says whether a container outlives the process that made it.
+func processFeature(persist bool) driver.Feature {
+	if persist {
+		return driver.Feature{Name: "processes", State: driver.Active, Detail: "go on when elsewhere has ended"}
+	}
+	return driver.Feature{Name: "processes", State: driver.Unsupported, Detail: "end with the last elsewhere that uses the container: docker_persist_across_processes is off"}
+}
+
+// dataFeature says where a container's files are kept, by its labels.
+func dataFeature(labels map[string]string) driver.Feature {
+	var dirs, volumes []string
+	_, _ = json.Unmarshal([]byte(labels[labelData]), &dirs), json.Unmarshal([]byte(labels[labelVolumes]), &volumes)
+	switch {
+	case len(dirs) > 0:
+		return keptIn(filepath.Dir(dirs[0]))
+	case len(volumes) > 0:
+		return keptInVolumes(volumes)
+	}
+	return notKept
+}
+
+func keptIn(dir string) driver.Feature {
+	return driver.Feature{Name: "data", State: driver.Active, Detail: "kept in " + dir}
+}
+
+func keptInVolumes(names []string) driver.Feature {
+	return driver.Feature{Name: "data", State: driver.Active, Detail: "kept in volumes of the engine: " + strings.Join(names, ", ")}
+}
+
+// notKept is what holds of the files of a container that keeps none.
+var notKept = driver.Feature{Name: "data", State: driver.Unsupported, Detail: "gone with the container: container_persistent is off"}
 
 // defaultCapabilities are what an engine gives a container that asks for nothing; Podman gives fewer.
 var defaultCapabilities = strings.Fields("AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE NET_RAW SETFCAP SETGID SETPCAP SETUID SYS_CHROOT")
@@ -301,10 +374,8 @@ func capabilities(h *container.HostConfig) driver.Feature {
 	switch left = slices.Compact(left); {
 	case h.Privileged:
 		f.State, f.Detail = driver.Unsupported, "privileged: all of the host's"
-	case len(left) == 0:
-		f.Detail = "none"
 	default:
-		f.Detail = "only " + strings.Join(left, ", ")
+		f.Detail = "kept: " + or(strings.Join(left, ", "), "none")
 	}
 	if len(h.CapDrop) == 0 && !h.Privileged {
 		f.State, f.Detail = driver.Degraded, "the engine's default"
@@ -340,40 +411,73 @@ func (k *keeper) Stop(ctx context.Context, id string) error {
 // in the container first, by its own user.
 func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []string, err error) {
 	c, ok, err := k.find(ctx, id)
+	if err == nil && !ok && data {
+		return k.removeLeft(ctx, id)
+	}
 	if err != nil || !ok {
 		return nil, err
 	}
-	err = k.withLock(ctx, nameOf(c), c.Config.Labels, changeWait, func(*kept.Lock) error {
-		dirs := k.data(c.Config.Labels)
+	err = k.withLock(ctx, nameOf(c), c.Config.Labels, changeWait, func(lock *kept.Lock) error {
+		dirs := slices.DeleteFunc(k.data(c.Config.Labels), func(dir string) bool { return !isDir(dir) })
 		if data {
 			k.emptyInside(ctx, c, dirs)
 		}
 		if err := k.removeAll(ctx, c); err != nil {
 			return err
 		}
+		defer lock.Discard()
 		removed = append(removed, "the container "+nameOf(c))
 		if !data {
 			return nil
 		}
-		for _, dir := range dirs {
-			if err := os.RemoveAll(dir); err != nil {
-				return failure(driver.KindDenied, "the container is gone, but not all of its files: %w; remove %s with more rights", err, dir)
-			}
-			removed = append(removed, dir)
-		}
-		volumes, err := k.removeVolumes(ctx, c.Config.Labels)
-		removed = append(removed, volumes...)
+		var volumes []string
+		_ = json.Unmarshal([]byte(c.Config.Labels[labelVolumes]), &volumes) // a label of ours
+		gone, err := k.removeFiles(ctx, nameOf(c), dirs, volumes)
+		removed = append(removed, gone...)
 		return err
 	})
 	return removed, err
 }
 
-// removeVolumes removes the engine's volumes that held a container's files.
-func (k *keeper) removeVolumes(ctx context.Context, labels map[string]string) (removed []string, err error) {
-	var names []string
-	if json.Unmarshal([]byte(labels[labelVolumes]), &names) != nil {
+// removeLeft removes the files of a container that is gone. One that is not remembered has left none.
+func (k *keeper) removeLeft(ctx context.Context, name string) (removed []string, err error) {
+	rec := k.notes().read(name)
+	if rec == nil || rec.Identity != k.req.Identity.ID || rec.Profile != k.req.Identity.Profile {
 		return nil, nil
 	}
+	err = k.withLock(ctx, name, nil, changeWait, func(lock *kept.Lock) error {
+		if _, err := k.eng.ContainerInspect(ctx, name, client.ContainerInspectOptions{}); !cerrdefs.IsNotFound(err) {
+			if err == nil {
+				err = failure(driver.KindUnavailable, "the container %s was made meanwhile; try again", name)
+			}
+			return k.eng.explain("looking for the container "+name, err)
+		}
+		defer lock.Discard()
+		dirs := slices.DeleteFunc(rec.Data, func(dir string) bool { return !isDir(dir) })
+		removed, err = k.removeFiles(ctx, name, dirs, rec.Volumes)
+		return err
+	})
+	return removed, err
+}
+
+// removeFiles removes the data of a container that is gone, and what is remembered of it.
+func (k *keeper) removeFiles(ctx context.Context, name string, dirs, volumes []string) (removed []string, err error) {
+	for _, dir := range dirs {
+		if err := os.RemoveAll(dir); err != nil {
+			return removed, failure(driver.KindDenied, "the container is gone, but not all of its files: %w; they belong to its user: remove %s with more rights (sudo rm -r), or run a command of the task and then `sandbox rm --data`, which removes them from inside", err, dir)
+		}
+		removed = append(removed, dir)
+	}
+	removeParents(dirs)
+	gone, err := k.removeVolumes(ctx, volumes)
+	if removed = append(removed, gone...); err != nil {
+		return removed, err
+	}
+	return removed, k.notes().drop(name)
+}
+
+// removeVolumes removes the engine's volumes that held a container's files.
+func (k *keeper) removeVolumes(ctx context.Context, names []string) (removed []string, err error) {
 	for _, name := range names {
 		if _, err := k.eng.VolumeRemove(ctx, name, client.VolumeRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
 			return removed, k.eng.explain("the container is gone, but not its volume "+name, err)

@@ -54,9 +54,12 @@ func TestTheKeeperListsInspectsStopsAndRemoves(t *testing.T) {
 	if !slices.ContainsFunc(d.Mounts, func(m string) bool { return strings.HasPrefix(m, "tmpfs on "+stateRoot+" (rw") }) {
 		t.Errorf("mounts %q", d.Mounts)
 	}
-	for _, name := range []string{"capabilities", "no new privileges", "process limit"} {
-		if !slices.ContainsFunc(d.Features, func(f driver.Feature) bool { return f.Name == name && f.State == driver.Active }) {
-			t.Errorf("%s is not in force: %+v", name, d.Features)
+	for _, name := range []string{"capabilities", "no-new-privileges", "limit: pids", "limit: memory", "root file system", "network", "data", "processes"} {
+		// Said in the same words by who asked for it and by who looks at the engine.
+		same := func(f driver.Feature) bool { return f.Name == name }
+		asked, found := slices.IndexFunc(second.info.Features, same), slices.IndexFunc(d.Features, same)
+		if asked < 0 || found < 0 || second.info.Features[asked].State != d.Features[found].State {
+			t.Errorf("%s: asked for %+v, found %+v", name, second.info.Features, d.Features)
 		}
 	}
 	if _, err := k.Inspect(t.Context(), "nosuch"); err == nil || classify(err) != driver.KindLost {

@@ -110,8 +110,18 @@ func (s *sandbox) enter(ctx context.Context) (*surroundings, error) {
 		}
 		defer done()
 	}
+	var was *record
+	if !s.alone() {
+		was = recordsOf(s.eng, s.req.Identity).read(s.plan.name)
+	}
 	for deadline := time.Now().Add(changeWait); ; {
 		around, err := s.tryEnter(ctx)
+		if err == nil && !s.alone() {
+			if s.recreated, err = s.remember(was); err != nil {
+				s.log.Debug("it is not remembered that the container is there", "container", s.plan.name, "error", err)
+			}
+			return around, nil
+		}
 		if !errors.Is(err, errAgain) {
 			return around, err
 		}
@@ -191,13 +201,22 @@ func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
 		if c.State.Status == container.StateCreated {
 			return false, s.removeThen(ctx, c.ID) // it never ran: nothing is lost
 		}
-		return false, s.eng.explain("starting the container "+s.plan.name+" again (`elsewhere sandbox reset "+s.req.Task+"` makes a new one)", err)
+		return false, s.eng.explain("starting the container "+s.plan.name+" again (`elsewhere sandbox reset "+s.address()+"` makes a new one)", err)
 	}
 	s.id = c.ID
 	if c.State.Status != container.StateCreated {
-		s.say("the container had been stopped and was started again: what ran in it and its sessions' variables are gone, its files are there")
+		s.say(s.startedAgain(c.State))
 	}
 	return false, nil
+}
+
+// startedAgain says what a container has lost that was found stopped.
+func (s *sandbox) startedAgain(was *container.State) string {
+	text := "the container had been stopped and was started again: what ran in it and its sessions' variables are gone, its files are there"
+	if was.OOMKilled {
+		text += "; " + s.outOfMemory()
+	}
+	return text
 }
 
 // make makes and starts the container. Where either fails, nothing is left.
@@ -220,7 +239,7 @@ func (s *sandbox) make(ctx context.Context) error {
 		if ctx.Err() != nil {
 			s.removeMade(ctx, s.plan.name) // it may have been made all the same
 		}
-		return s.eng.explain("making the container "+s.plan.name, err)
+		return s.refused("making the container "+s.plan.name, err)
 	}
 	for _, warning := range made.Warnings {
 		s.log.Debug("the engine says of a new container", "container", s.plan.name, "warning", warning)
@@ -254,10 +273,41 @@ func (s *sandbox) startError(err error) error {
 	if strings.Contains(text, "bash") && (strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file")) {
 		return s.noBash()
 	}
-	return s.eng.explain("starting the container "+s.plan.name, err)
+	return s.refused("starting the container "+s.plan.name, err)
+}
+
+// runtimePrefaces stand before what an engine's runtime has to say, and say nothing.
+var runtimePrefaces = []string{
+	"failed to create shim task: ", "failed to create task for container: ", "OCI runtime create failed: ", "runc create failed: ",
+	"unable to start container process: ", "error during container init: ", "container_linux.go:",
+}
+
+// refused is the error of an engine that does not make or start the container that it was asked for. It names the settings
+// that asked for more than the default, since the engine knows nothing of settings.
+func (s *sandbox) refused(what string, err error) error {
+	down := client.IsErrConnectionFailed(err)
+	if err = s.eng.explain(what, err); down || len(s.plan.asked) == 0 {
+		return err
+	}
+	text := err.Error()
+	for _, preface := range runtimePrefaces {
+		text = strings.ReplaceAll(text, preface, "")
+	}
+	kind := classify(err)
+	switch {
+	case strings.Contains(text, "could not select device driver"):
+		kind, text = driver.KindConfig, what+": the engine has no driver for GPUs (install the NVIDIA Container Toolkit there)"
+	case strings.Contains(text, "port is already allocated"), strings.Contains(text, "address already in use"):
+		kind = driver.KindConfig
+	}
+	return failure(kind, "%s; the settings that ask for it are %s: correct or unset what the engine names", text, strings.Join(s.plan.asked, ", "))
 }
 
 func (s *sandbox) noBash() error {
+	if len(s.plan.hidden) > 0 {
+		return failure(driver.KindConfig, "no bash can be run in the container, since something is mounted over the image's %s (%s): mount it somewhere else",
+			strings.Join(s.plan.hidden, ", "), strings.Join(s.plan.asked, ", "))
+	}
 	return failure(driver.KindConfig, "the image %s has no bash, in which every command runs: set docker_image to one that has, or add it to this one", s.plan.config.Image)
 }
 
@@ -296,6 +346,7 @@ func (s *sandbox) removeThen(ctx context.Context, id string) error {
 	if err := removeContainer(ctx, s.eng, id); err != nil {
 		return err
 	}
+	s.replaced = true
 	return errAgain
 }
 
@@ -361,8 +412,8 @@ func (s *sandbox) refusal(c container.InspectResponse, diff []string, running bo
 	if c.Config.Labels[labelPersist] != "true" {
 		why = "another process uses it"
 	}
-	return failure(driver.KindConfig, "the container of the task %q (%s) was made with other settings, and %s: %s; use another task (--task OTHER), or make it anew (elsewhere sandbox reset %s)",
-		s.req.Task, s.plan.name, why, s.describe(c, diff), s.req.Task)
+	return failure(driver.KindConfig, "the container of the task %.80q (%s) was made with other settings, and %s: %s; use another task (--task OTHER), or make it anew (elsewhere sandbox reset %s)",
+		s.req.Task, s.plan.name, why, s.describe(c, diff), s.address())
 }
 
 // describe lists settings that differ with both values, where they are short.
@@ -431,6 +482,7 @@ func (s *sandbox) end(ctx context.Context) (removed bool, err error) {
 	found, err := s.eng.ContainerInspect(ctx, s.id, client.ContainerInspectOptions{})
 	switch {
 	case cerrdefs.IsNotFound(err):
+		s.forget(ctx, lock)
 		return true, nil
 	case err != nil:
 		return false, s.eng.explain("looking for the container "+s.plan.name, err)
@@ -442,8 +494,22 @@ func (s *sandbox) end(ctx context.Context) (removed bool, err error) {
 	}
 	if err = removeContainer(ctx, s.eng, s.id); err == nil {
 		s.removeStaging(s.plan.staging)
+		s.forget(ctx, lock)
 	}
 	return err == nil, err
+}
+
+// forget notes that this process has removed the container, unless there is another one in its place. It gives the right to make
+// up.
+func (s *sandbox) forget(ctx context.Context, lock *kept.Lock) {
+	notes := recordsOf(s.eng, s.req.Identity)
+	if rec := notes.read(s.plan.name); rec != nil && rec.ID != s.id {
+		return
+	}
+	if err := notes.forget(ctx, s.plan.name); err != nil {
+		s.log.Debug("it is not noted that the container is gone", "container", s.plan.name, "error", err)
+	}
+	lock.Discard()
 }
 
 // removeStaging removes the directory that went with a container which is gone.

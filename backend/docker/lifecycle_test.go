@@ -230,7 +230,84 @@ func TestAnImageWithoutBashIsSaid(t *testing.T) {
 	if _, err := w.eng.ImageInspect(t.Context(), image); err != nil {
 		t.Skipf("there is no image %s: test/testbed/docker.sh makes it", image)
 	}
-	w.refused(w.request("nobash", "docker_image", image), driver.KindConfig, image, "no bash", "docker_image")
+	for range 4 { // the container may end before, under or after the exec
+		w.refused(w.request("nobash", "docker_image", image), driver.KindConfig, image, "no bash", "docker_image")
+	}
+	if left := w.containers(); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+func TestWhatEnginesSayOfAContainerThatEndsIsKnown(t *testing.T) {
+	for _, text := range []string{
+		"OCI runtime exec failed: exec failed: cannot exec in a deleted state: unknown",
+		"cannot exec in a stopped state: unknown",
+		"Error response from daemon: Container 0123 is not running",
+		"task 0123 not found: not found",
+		"can only create exec sessions on running containers: container state improper",
+	} {
+		if !isDying(text) {
+			t.Errorf("not known: %s", text)
+		}
+	}
+	for _, text := range []string{"", "the image was not found", "exec: \"bash\": executable file not found in $PATH"} {
+		if isDying(text) {
+			t.Errorf("taken for one: %s", text)
+		}
+	}
+}
+
+func TestOutOfMemoryNamesTheSetting(t *testing.T) {
+	w := newWorld(t)
+	s := w.open(w.request("hungry", "container_memory", "32"))
+	const want = "it ran out of memory (container_memory, 32MiB): raise container_memory, and apply it with `elsewhere sandbox reset docker/hungry`"
+	killed := &container.State{OOMKilled: true, ExitCode: 137}
+	for what, got := range map[string]string{"lost": s.stopped(killed).Error(), "at once": s.whyEnded(t.Context(), killed).Error(), "started again": s.startedAgain(killed)} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+	if fine := (&container.State{ExitCode: 137}); strings.Contains(s.stopped(fine).Error()+s.startedAgain(fine), "memory") {
+		t.Error("it is said of one that did not")
+	}
+}
+
+func TestWhatAnEngineWouldRefuseIsSaidInTheWordsOfTheSettings(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	for _, c := range []struct {
+		key, value string
+		words      []string
+	}{
+		{"docker_image", "UPPER/x", []string{`docker_image (--set docker_image) is "UPPER/x", which names no image: invalid reference format`, "; write [REGISTRY/]NAME[:TAG]"}},
+		{"docker_volumes", dir + ":/bin", []string{"something is mounted over the image's /bin (docker_volumes (--set docker_volumes)): mount it somewhere else"}},
+		{"docker_volumes", dir + ":/etc/passwd", []string{"starting the container elsewhere-", "not a directory", "; the settings that ask for it are docker_volumes (--set docker_volumes): correct or unset"}},
+		{"docker_extra_args", `["--network", "no-such"]`, []string{"docker_extra_args (--set docker_extra_args): --network no-such: the engine has no such network", "docker network create no-such"}},
+		{"docker_extra_args", `["--runtime", "no-such"]`, []string{"--runtime no-such: the engine has no such runtime; it has ", "runc"}},
+		{"docker_extra_args", `["--device", "/dev/no-such"]`, []string{"--device /dev/no-such: there is no such device on this machine"}},
+		{"docker_extra_args", `["--device", "/dev/null:/proc/x"]`, []string{"no device can be made at /proc/x"}},
+		{"docker_extra_args", `["--gpus", "all"]`, []string{"no driver for GPUs", "docker_extra_args (--set docker_extra_args)"}},
+		{"docker_extra_args", `["--ulimit", "nofile=99999999:9999999999"]`, []string{"starting the container elsewhere-", "docker_extra_args (--set docker_extra_args): correct or unset"}},
+	} {
+		if c.value == `["--gpus", "all"]` && isDir("/proc/driver/nvidia") {
+			continue
+		}
+		req := w.request("hostile", c.key, c.value)
+		sb, err := open(t.Context(), req)
+		if err == nil {
+			_ = sb.Close(t.Context())
+			t.Errorf("%s %s is accepted", c.key, c.value)
+			continue
+		}
+		for _, word := range c.words {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%s %s: it does not say %q: %v", c.key, c.value, word, err)
+			}
+		}
+		if strings.Contains(err.Error(), "OCI runtime") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s %s: %v", c.key, c.value, err)
+		}
+	}
 	if left := w.containers(); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}
@@ -244,7 +321,7 @@ func TestAContainerWithOtherSettings(t *testing.T) {
 		w := w.in(t)
 		s := w.open(w.request("kept"))
 		w.close(s)
-		w.refused(w.request("kept", "docker_image", other), driver.KindConfig, "docker_image", testImage, other, "--task OTHER", "elsewhere sandbox reset kept")
+		w.refused(w.request("kept", "docker_image", other), driver.KindConfig, "docker_image", testImage, other, "--task OTHER", "elsewhere sandbox reset docker/kept")
 		if again := w.open(w.request("kept")); again.id != s.id {
 			t.Error("the container was made again")
 		}

@@ -20,6 +20,13 @@ const (
 	leastMemory = 6 << 20
 )
 
+// The processes and threads that a container may be limited to: with fewer than leastPids the init, the first process, a bash of a
+// call and its watchdog, and what they start to begin and to end a call, do not fit; mostPids is the kernel's own end.
+const (
+	leastPids = 16
+	mostPids  = 1 << 22
+)
+
 // limits are the limits to ask for, 0 where there is none, and what is to be told about them.
 type limits struct {
 	nanoCPUs int64
@@ -54,6 +61,11 @@ func planLimits(cfg driver.Config, info system.Info, diskMissing string) (limits
 	if l.memory > 0 && l.memory < leastMemory {
 		return l, failure(driver.KindConfig, "container_memory (%s) is %s; the engine accepts %s and more, and 0 for no limit", cfg.Origin("container_memory"), size(l.memory), size(leastMemory))
 	}
+	if l.pids > 0 && (l.pids < leastPids || l.pids > mostPids) {
+		return l, failure(driver.KindConfig, "docker_pids_limit (%s) is %d; elsewhere's own processes in a container need %d, and the kernel has at most %d: set it to a number between, or to 0 for no limit of ours",
+			cfg.Origin("docker_pids_limit"), l.pids, leastPids, mostPids)
+	}
+	l.checkMemory(cfg, info.MemTotal)
 	if info.NCPU > 0 && cpu > float64(info.NCPU) {
 		if cfg.IsSet("container_cpu") {
 			l.notices = append(l.notices, fmt.Sprintf("container_cpu is %g, but the engine's machine has %d CPUs: that many are used", cpu, info.NCPU))
@@ -73,7 +85,7 @@ func planLimits(cfg driver.Config, info system.Info, diskMissing string) (limits
 	}
 	memory := size(l.memory)
 	if l.swap = info.SwapLimit; !l.swap {
-		memory += " (swap is not limited: the engine cannot)"
+		memory += swapUnlimited
 	}
 	for _, want := range []limit{
 		{"limit: cpu", "container_cpu", l.nanoCPUs > 0, controller(info.CPUCfsQuota, "cpu"), fmt.Sprintf("%g CPUs", cpu)},
@@ -86,6 +98,23 @@ func planLimits(cfg driver.Config, info system.Info, diskMissing string) (limits
 		}
 	}
 	return l, nil
+}
+
+// sizesInMemory are the settings of what is in the memory of the engine's machine.
+var sizesInMemory = []string{
+	"container_memory", "docker_shm_size", "docker_tmp_size", "docker_var_tmp_size", "docker_run_size", "docker_workspace_size", "docker_home_size",
+}
+
+// swapUnlimited is said of a memory limit beside which there is swap.
+const swapUnlimited = " (swap is not limited: the engine cannot)"
+
+// checkMemory tells of sizes that the user set and that the machine does not have.
+func (l *limits) checkMemory(cfg driver.Config, total int64) {
+	for _, key := range sizesInMemory {
+		if n := cfg.Bytes(key); total > 0 && n > total && cfg.IsSet(key) {
+			l.notices = append(l.notices, fmt.Sprintf("%s (%s) is %s, and the engine's machine has %s of memory: it limits nothing", key, cfg.Origin(key), size(n), size(total)))
+		}
+	}
 }
 
 func (l *limits) add(cfg driver.Config, want limit) error {

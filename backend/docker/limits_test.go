@@ -65,7 +65,7 @@ func TestStrictLimitsRefuseOnlyWhatTheUserSet(t *testing.T) {
 		_, err := planLimits(opening(t, settings{"limits": "strict", key: value}).Config, info, "no quota")
 		wantKind(t, err, driver.KindUnsupported, key, "strict")
 	}
-	if _, err := planLimits(opening(t, settings{"limits": "strict", "docker_pids_limit": "10"}).Config, info, ""); err != nil {
+	if _, err := planLimits(opening(t, settings{"limits": "strict", "docker_pids_limit": "100"}).Config, info, ""); err != nil {
 		t.Errorf("a limit that is there: %v", err)
 	}
 }
@@ -84,9 +84,25 @@ func TestLimitsThatAreOffOrOutOfRange(t *testing.T) {
 	if l, err := planLimits(opening(t, settings{"container_cpu": "0.5"}).Config, info, ""); err != nil || l.nanoCPUs != 5e8 {
 		t.Errorf("%+v %v", l, err)
 	}
-	for key, value := range map[string]string{"container_cpu": "0.001", "container_memory": "1"} {
+	for key, value := range map[string]string{"container_cpu": "0.001", "container_memory": "1", "docker_pids_limit": "15"} {
 		_, err := planLimits(opening(t, settings{key: value}).Config, anEngine(), "")
-		wantKind(t, err, driver.KindConfig, key)
+		wantKind(t, err, driver.KindConfig, key+" (--set "+key+") is ", value)
+	}
+	_, err = planLimits(opening(t, settings{"docker_pids_limit": "99999999999999"}).Config, anEngine(), "")
+	wantKind(t, err, driver.KindConfig, "docker_pids_limit (--set docker_pids_limit) is 99999999999999", "at most 4194304")
+	if l, err := planLimits(opening(t, settings{"docker_pids_limit": "16"}).Config, anEngine(), ""); err != nil || l.pids != 16 {
+		t.Errorf("%+v %v", l, err)
+	}
+	info = anEngine()
+	info.MemTotal = 4 << 30
+	for _, key := range sizesInMemory {
+		l, err := planLimits(opening(t, settings{key: "999999t"}).Config, info, "")
+		if err != nil || len(l.notices) != 1 || !strings.HasPrefix(l.notices[0], key+" (--set "+key+") is ") || !strings.Contains(l.notices[0], "has 4GiB of memory: it limits nothing") {
+			t.Errorf("%s: %q %v", key, l.notices, err)
+		}
+	}
+	if l, err := planLimits(opening(t, nil).Config, info, ""); err != nil || len(l.notices) != 0 { // the defaults are ours
+		t.Errorf("%q %v", l.notices, err)
 	}
 	info = anEngine()
 	info.SwapLimit = false

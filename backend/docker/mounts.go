@@ -22,6 +22,9 @@ func (b *planner) claim(target, who string) error {
 	if below(target, stateRoot) {
 		return failure(driver.KindConfig, "%s: %s is elsewhere's own directory; mount it somewhere else", who, target)
 	}
+	if below(target, "/proc") || target == "/sys" || target == "/dev" {
+		return failure(driver.KindConfig, "%s: nothing can be mounted on %s, which is the kernel's own in every container; choose another target", who, target)
+	}
 	if other, ok := b.claims[target]; ok {
 		return failure(driver.KindConfig, "%s: %s is mounted already by %s; drop one of the two", who, target, other)
 	}
@@ -44,10 +47,10 @@ func (b *planner) bind(source, target string, readOnly bool) {
 func (b *planner) setUserMounts() error {
 	key := "docker_volumes"
 	for i, text := range b.cfg.Strings(key) {
-		if strings.TrimSpace(text) == "" {
-			continue
-		}
 		who := fmt.Sprintf("%s entry %d, %q (%s)", key, i+1, text, b.cfg.Origin(key))
+		if strings.TrimSpace(text) == "" {
+			return failure(driver.KindConfig, "%s: it is empty; write SOURCE:TARGET, or take it out", who)
+		}
 		v, err := parseVolume(text, b.env["HOME"])
 		if err != nil {
 			return failure(driver.KindConfig, "%s: %w", who, err)
@@ -162,7 +165,11 @@ func (b *planner) setData() error {
 	switch {
 	case !b.p.data:
 		b.setTmpfsData()
-		b.feature("data", driver.Unsupported, "gone with the container: container_persistent is off")
+		if b.req.ThrowAway && b.cfg.Bool("container_persistent") {
+			b.feature("data", driver.Active, "kept for each task; this container is thrown away, with its files")
+		} else {
+			b.p.features = append(b.p.features, notKept)
+		}
 	case !b.local:
 		b.setVolumeData()
 	default:
@@ -213,7 +220,7 @@ func (b *planner) setKeptData() {
 	if b.cfg.String("docker_shared_container_key") != "" && !b.req.ThrowAway {
 		b.p.settings["data"] = "of whoever made it" // those who share it have homes of their own
 	}
-	b.feature("data", driver.Active, "kept in "+dir)
+	b.p.features = append(b.p.features, keptIn(dir))
 }
 
 // dataName names the directory of a task's files as Hermes does: its default task is called after the shared key or the
@@ -242,7 +249,7 @@ func (b *planner) setVolumeData() {
 		b.p.volumes = append(b.p.volumes, name)
 	}
 	b.p.settings["data"] = "volumes"
-	b.feature("data", driver.Active, "kept in volumes of the engine: "+strings.Join(b.p.volumes, ", "))
+	b.p.features = append(b.p.features, keptInVolumes(b.p.volumes))
 }
 
 // setHermesFiles mounts skills, caches and credential files below .hermes in the container's home.

@@ -4,13 +4,17 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/api/types/system"
@@ -48,6 +52,10 @@ type plan struct {
 
 	features []driver.Feature
 	notices  []string
+
+	// asked are the settings of the user's that the engine may mean when it refuses the container, for people; hidden are
+	// directories of the image, where its programs are, that a mount of the user's hides.
+	asked, hidden []string
 
 	// volumes are volumes of an engine on another machine that hold its files, in place of dataDirs.
 	volumes []string
@@ -121,7 +129,50 @@ func makePlan(ctx context.Context, eng *client.Client, req driver.OpenRequest, i
 			return nil, err
 		}
 	}
+	if err := b.checkNamed(ctx, eng); err != nil {
+		return nil, err
+	}
 	return b.p, nil
+}
+
+// checkNamed asks for what docker_extra_args names on the engine's machine and the engine would miss only when it starts the
+// container.
+func (b *planner) checkNamed(ctx context.Context, eng *client.Client) error {
+	bad := func(format string, args ...any) error {
+		return failure(driver.KindConfig, "docker_extra_args (%s): %s", b.cfg.Origin("docker_extra_args"), fmt.Sprintf(format, args...))
+	}
+	if name := b.args.network; name != "" && !slices.Contains([]string{"none", "host", "bridge", "default"}, name) && !(b.podman && slices.Contains([]string{"slirp4netns", "pasta", "private"}, name)) {
+		if _, err := eng.NetworkInspect(ctx, name, client.NetworkInspectOptions{}); cerrdefs.IsNotFound(err) {
+			return bad("--network %s: the engine has no such network; make it (docker network create %s), or name another (docker network ls)", name, name)
+		}
+	}
+	if name := b.args.runtime; name != "" && len(b.info.Runtimes) > 0 {
+		if _, ok := b.info.Runtimes[name]; !ok && !b.podman {
+			return bad("--runtime %s: the engine has no such runtime; it has %s", name, strings.Join(slices.Sorted(maps.Keys(b.info.Runtimes)), ", "))
+		}
+	}
+	for _, d := range b.args.devices {
+		if _, err := os.Stat(d.PathOnHost); b.local && errors.Is(err, fs.ErrNotExist) {
+			return bad("--device %s: there is no such device on this machine; see ls /dev", d.PathOnHost)
+		}
+		if below(d.PathInContainer, "/proc") || below(d.PathInContainer, "/sys") {
+			return bad("--device %s: no device can be made at %s in a container; choose a name in /dev", d.PathOnHost, d.PathInContainer)
+		}
+	}
+	return nil
+}
+
+// asked names the settings of the user's that the engine may mean when it refuses the container.
+func (b *planner) asked() []string {
+	var named []string
+	for _, key := range append(slices.Clone(sizesInMemory), "docker_volumes", "docker_extra_args", "docker_mount_cwd_to_workspace", "docker_run_as_host_user",
+		"docker_pids_limit", "container_cpu", "container_disk", "docker_read_only", "docker_tmp_mode", "docker_var_tmp_mode", "docker_run_mode",
+		"docker_workspace_mode", "docker_home_mode") {
+		if b.cfg.IsSet(key) {
+			named = append(named, key+" ("+b.cfg.Origin(key)+")")
+		}
+	}
+	return named
 }
 
 // steps fill the plan once engine, arguments and account are known, without asking anybody.
@@ -137,6 +188,7 @@ func (b *planner) steps() []func() error {
 			b.setDir()
 			b.setEnv()
 			b.setSettings()
+			b.p.asked, b.p.hidden = b.asked(), b.hiding()
 			slices.SortStableFunc(b.p.features, func(x, y driver.Feature) int { return strings.Compare(x.Name, y.Name) })
 			return nil
 		},
@@ -276,14 +328,9 @@ func (b *planner) setNetwork() error {
 		return failure(driver.KindConfig, "docker_extra_args (%s) publishes ports of a container that has no network", b.cfg.Origin("docker_extra_args"))
 	}
 	b.p.host.NetworkMode = container.NetworkMode(mode)
-	switch {
-	case mode == "none":
-		b.feature("network", driver.Active, "none: no route at all")
-	case mode == "host":
-		b.feature("network", driver.Degraded, "the engine machine's own, by docker_extra_args")
+	b.p.features = append(b.p.features, networkFeature(mode))
+	if mode == "host" {
 		b.weaken("the container has the network of the engine's machine, by docker_extra_args")
-	default:
-		b.feature("network", driver.Active, or(mode, "the engine's default")+", not filtered")
 	}
 	return nil
 }
@@ -299,6 +346,17 @@ func (b *planner) setExtras() {
 	for _, d := range a.devices {
 		b.notice("the device " + d.PathOnHost + " of the engine's machine is in the container, by docker_extra_args")
 	}
+}
+
+// hiding are the mounts of the user's that hide the image's programs and libraries.
+func (b *planner) hiding() []string {
+	var hidden []string
+	for _, target := range slices.Sorted(maps.Keys(b.claims)) {
+		if slices.Contains([]string{"/bin", "/lib", "/lib64", "/sbin", "/usr", "/usr/bin", "/usr/lib", "/usr/sbin"}, target) {
+			hidden = append(hidden, target)
+		}
+	}
+	return hidden
 }
 
 func (b *planner) setDir() {

@@ -309,6 +309,24 @@ func TestWhatIsThrownAwayIsNeverTheKeptOne(t *testing.T) {
 	}
 }
 
+func TestAThrowAwayContainerTellsOfTheSettingsOfTasks(t *testing.T) {
+	req := opening(t, nil)
+	req.ThrowAway, req.Identity.Home = true, ""
+	p := mustPlan(t, req).p
+	if got := p.featureState("data"); !strings.HasPrefix(got, "active kept for each task") || p.data {
+		t.Errorf("data: %s", got)
+	}
+	if got := p.featureState("processes"); !strings.HasPrefix(got, "active") || p.process {
+		t.Errorf("processes: %s", got)
+	}
+	req = opening(t, settings{"container_persistent": "false", "docker_persist_across_processes": "false"})
+	req.ThrowAway = true
+	p = mustPlan(t, req).p
+	if got := p.featureState("data") + p.featureState("processes"); !strings.Contains(got, "container_persistent is off") || !strings.Contains(got, "docker_persist_across_processes is off") {
+		t.Errorf("both off: %s", got)
+	}
+}
+
 func TestHermesFindsTheSameFiles(t *testing.T) {
 	for _, c := range []struct{ task, profile, shared, want string }{
 		{"default", "default", "", "default"},
@@ -383,7 +401,7 @@ func TestEqualSettingsAreKnownAgainAndSecretsAreNotAmongThem(t *testing.T) {
 		t.Errorf("%q", one.callEnv)
 	}
 	for key, value := range map[string]string{
-		"docker_image": "other", "docker_volumes": "vol:/other", "container_memory": "100", "docker_network": "false", "docker_pids_limit": "9",
+		"docker_image": "other", "docker_volumes": "vol:/other", "container_memory": "100", "docker_network": "false", "docker_pids_limit": "90",
 		"docker_extra_args": "--label,a=c", "docker_read_only": "true", "docker_home_size": "5m", "container_persistent": "false",
 	} {
 		changed := maps.Clone(set)

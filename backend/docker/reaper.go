@@ -48,7 +48,22 @@ func (k *keeper) Reap(ctx context.Context) ([]string, error) {
 		}
 		errs = append(errs, err)
 	}
+	k.dropOld(ctx, own)
 	return removed, errors.Join(errs...)
+}
+
+// noteAge is for how long it is remembered that a task had a container which vanished with all its files.
+const noteAge = 30 * 24 * time.Hour
+
+// dropOld drops the records of containers that are gone and have left nothing.
+func (k *keeper) dropOld(ctx context.Context, own []container.Summary) {
+	notes := k.notes()
+	for _, rec := range notes.all(k.req.Identity) {
+		there := slices.ContainsFunc(own, func(c container.Summary) bool { return slices.Contains(c.Names, "/"+rec.Name) })
+		if !there && time.Since(rec.Created) > noteAge && len(notes.left(ctx, rec)) == 0 {
+			_ = notes.drop(rec.Name) // the next reaping tries again
+		}
+	}
 }
 
 // reapOne removes one container if it is still to be reaped once nobody else can begin to use it.
@@ -72,6 +87,7 @@ func (k *keeper) reapOne(ctx context.Context, id string, ownerDead bool) (remove
 			return err
 		}
 		removed = true
+		defer lock.Discard()
 		return k.removeAll(ctx, c)
 	})
 	return removed && err == nil, err

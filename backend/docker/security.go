@@ -65,6 +65,8 @@ func (b *planner) setProcess() {
 		// An image may stop by another signal, which bash does not take.
 		config.Entrypoint, config.StopSignal = run, "SIGTERM"
 	}
+	// What holds of a throw-away container says nothing of what the settings do for a task.
+	b.p.features = append(b.p.features, processFeature(b.cfg.Bool("docker_persist_across_processes")))
 	b.setUser()
 }
 

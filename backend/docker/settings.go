@@ -87,7 +87,7 @@ var Settings = []driver.Setting{
 	},
 	{
 		Key: "docker_pids_limit", Env: "TERMINAL_DOCKER_PIDS_LIMIT", Type: driver.Int, Default: "2048",
-		Doc:    "How many processes and threads the container may have; 0 is no limit of ours.",
+		Doc:    "How many processes and threads the container may have, at least 16; 0 is no limit of ours.",
 		Status: driver.Implemented, Place: true,
 	},
 	{
@@ -97,7 +97,7 @@ var Settings = []driver.Setting{
 	},
 	{
 		Key: "docker_tmp_size", Env: "TERMINAL_DOCKER_TMP_SIZE", Type: driver.Bytes, Default: "512m",
-		Doc:    "Size of the tmpfs on /tmp, in bytes.",
+		Doc:    "Size of the tmpfs on /tmp, in bytes; 0 is the kernel's default, half of the memory.",
 		Status: driver.Implemented, Place: true,
 	},
 	{
@@ -112,7 +112,7 @@ var Settings = []driver.Setting{
 	},
 	{
 		Key: "docker_var_tmp_size", Env: "TERMINAL_DOCKER_VAR_TMP_SIZE", Type: driver.Bytes, Default: "256m",
-		Doc:    "Size of the tmpfs on /var/tmp, in bytes.",
+		Doc:    "Size of the tmpfs on /var/tmp, in bytes; 0 is the kernel's default, half of the memory.",
 		Status: driver.Implemented, Place: true,
 	},
 	{
@@ -127,7 +127,7 @@ var Settings = []driver.Setting{
 	},
 	{
 		Key: "docker_run_size", Env: "TERMINAL_DOCKER_RUN_SIZE", Type: driver.Bytes, Default: "64m",
-		Doc:    "Size of the tmpfs on /run, in bytes.",
+		Doc:    "Size of the tmpfs on /run, in bytes; 0 is the kernel's default, half of the memory.",
 		Status: driver.Implemented, Place: true,
 	},
 	{
@@ -142,7 +142,7 @@ var Settings = []driver.Setting{
 	},
 	{
 		Key: "docker_workspace_size", Env: "TERMINAL_DOCKER_WORKSPACE_SIZE", Type: driver.Bytes, Default: "10g",
-		Doc:    "Size of the tmpfs on /workspace of a container that keeps no data, in bytes.",
+		Doc:    "Size of the tmpfs on /workspace of a container that keeps no data, in bytes; 0 is the kernel's default, half of the memory.",
 		Status: driver.Implemented, Place: true,
 	},
 	{
@@ -157,7 +157,7 @@ var Settings = []driver.Setting{
 	},
 	{
 		Key: "docker_home_size", Env: "TERMINAL_DOCKER_HOME_SIZE", Type: driver.Bytes, Default: "1g",
-		Doc:    "Size of the tmpfs on /home and /root of a container that keeps no data, in bytes.",
+		Doc:    "Size of the tmpfs on /home and /root of a container that keeps no data, in bytes; 0 is the kernel's default, half of the memory.",
 		Status: driver.Implemented, Place: true,
 	},
 	{

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -92,14 +93,19 @@ func (s *sandbox) setupFailed(ctx context.Context, out string, err error) error 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	missing := func(text string) bool {
-		text = strings.ToLower(text)
-		return strings.Contains(text, "failed to exec pid1: no such file") || strings.Contains(text, "bash") && (strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory"))
-	}
-	if missing(out) || err != nil && missing(err.Error()) {
+	if missingBash(out) || err != nil && missingBash(err.Error()) {
 		return s.noBash()
 	}
-	if strings.HasPrefix(out, "OCI runtime exec failed") {
+	dying := isDying(out) || err != nil && (isDying(err.Error()) || classify(err) == driver.KindLost)
+	if s.fresh {
+		if why := s.endedAtOnce(ctx, dying); why != nil {
+			return why
+		}
+	}
+	if dying && (err == nil || classify(err) != driver.KindLost) {
+		if err != nil {
+			out = err.Error()
+		}
 		return fmt.Errorf("%w: %s", errAgain, oneLine(out)) // it may be stopping
 	}
 	if failed, ok := errors.AsType[*scriptError](err); ok {
@@ -108,8 +114,8 @@ func (s *sandbox) setupFailed(ctx context.Context, out string, err error) error 
 			text = said
 		}
 		if strings.Contains(text, "fork") {
-			return failure(driver.KindUnavailable, "no process can be started in the container %s: it has as many as it may (docker_pids_limit is %d); `elsewhere sandbox stop %s` ends what runs in it",
-				s.plan.name, s.req.Config.Int("docker_pids_limit"), s.req.Task)
+			return failure(driver.KindUnavailable, "no process can be started in the container %s: it has as many as it may (docker_pids_limit is %d); `elsewhere sandbox stop %s` ends what runs in it, or raise the limit",
+				s.plan.name, s.req.Config.Int("docker_pids_limit"), s.address())
 		}
 		return failure(driver.KindConfig, "the container of the image %s cannot be used: %s", s.plan.config.Image, text)
 	}
@@ -122,16 +128,68 @@ func (s *sandbox) setupFailed(ctx context.Context, out string, err error) error 
 	if !s.fresh {
 		return fmt.Errorf("%w: %s", errAgain, err) // it ran a moment ago
 	}
-	// It ended at once: why?
-	found, ierr := s.eng.ContainerInspect(ctx, s.id, client.ContainerInspectOptions{})
-	if ierr != nil || found.Container.State.Running {
-		return err
+	return err
+}
+
+// missingBash tells whether an engine's words say that there is no bash.
+func missingBash(text string) bool {
+	text = strings.ToLower(text)
+	return strings.Contains(text, "failed to exec pid1: no such file") ||
+		strings.Contains(text, "bash") && (strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory"))
+}
+
+// dyingWords are what engines and their runtimes say of an exec in a container that has ended, or does so now.
+var dyingWords = []string{"OCI runtime exec failed", "cannot exec in a ", "is not running", "container not running", "can only create exec sessions on running containers"}
+
+func isDying(text string) bool {
+	return slices.ContainsFunc(dyingWords, func(words string) bool { return strings.Contains(text, words) }) ||
+		strings.Contains(text, "task ") && strings.Contains(text, "not found")
+}
+
+// settleWait bounds how long an engine may take to notice that a container has ended in which no exec can be started any more.
+const settleWait = 5 * time.Second
+
+// endedAtOnce says why the container that this opening has started has ended; nil where it runs. One that seems to be dying
+// is given the time for it.
+func (s *sandbox) endedAtOnce(ctx context.Context, dying bool) error {
+	for deadline := time.Now().Add(settleWait); ; {
+		found, err := s.eng.ContainerInspect(ctx, s.id, client.ContainerInspectOptions{})
+		if err != nil {
+			return nil
+		}
+		state := found.Container.State
+		if !state.Running {
+			return s.whyEnded(ctx, state)
+		}
+		if !dying || time.Now().After(deadline) {
+			return nil
+		}
+		select {
+		case <-time.After(changePoll):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+}
+
+func (s *sandbox) whyEnded(ctx context.Context, state *container.State) error {
 	log := s.lastWords(ctx)
-	if found.Container.State.ExitCode == 127 && missing(log) {
+	switch {
+	case state.OOMKilled:
+		return failure(driver.KindConfig, "the container of the image %s ends as soon as it is started: %s", s.plan.config.Image, s.outOfMemory())
+	case state.ExitCode == 127 && missingBash(log):
 		return s.noBash()
 	}
-	return failure(driver.KindConfig, "the container of the image %s ends as soon as it is started, with %d: %s", s.plan.config.Image, found.Container.State.ExitCode, log)
+	return failure(driver.KindConfig, "the container of the image %s ends as soon as it is started, with %d: %s; see whether its entrypoint starts what it is given (docker run %[1]s bash -c true)", s.plan.config.Image, state.ExitCode, log)
+}
+
+// outOfMemory says why a container ended that had too little memory, and the way out.
+func (s *sandbox) outOfMemory() string {
+	limit := "no limit of elsewhere's"
+	if n := s.plan.host.Memory; n > 0 {
+		limit = size(n)
+	}
+	return fmt.Sprintf("it ran out of memory (container_memory, %s): raise container_memory, and apply it with `elsewhere sandbox reset %s`", limit, s.address())
 }
 
 // lastWords are what the container's main process has printed.

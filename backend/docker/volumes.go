@@ -68,10 +68,10 @@ func parseVolume(text, home string) (volume, error) {
 		return v, err
 	}
 	if !path.IsAbs(v.target) {
-		return v, fmt.Errorf("the target %q is not an absolute path in the container", v.target)
+		return v, fmt.Errorf("the target %q is not an absolute path in the container; write SOURCE:TARGET, such as /data:/data", v.target)
 	}
 	if v.target = path.Clean(v.target); v.target == "/" {
-		return v, errors.New("the target may not be /")
+		return v, errors.New("the target may not be /, which is the image's; choose a directory, such as /data")
 	}
 	if len(parts) == 3 {
 		return v, v.setOptions(parts[2])

@@ -76,6 +76,13 @@ func TestAVolumeThatCannotBeIsNamedWithItsPlace(t *testing.T) {
 		{dir + ":/a", "--tmpfs,/a", "mounted already by docker_volumes entry 1"},
 		{dir + ":/run/elsewhere", "", "elsewhere's own directory"},
 		{dir + ":/run/elsewhere/x", "", "elsewhere's own directory"},
+		{dir + ":/proc", "", "nothing can be mounted on /proc, which is the kernel's own in every container; choose another target"},
+		{dir + ":/proc/sys", "", "nothing can be mounted on /proc/sys"},
+		{dir + ":/sys", "", "nothing can be mounted on /sys"},
+		{dir + ":/dev", "", "nothing can be mounted on /dev"},
+		{dir + ":/", "", "may not be /, which is the image's; choose"},
+		{`[""]`, "", `docker_volumes entry 1, "" (`},
+		{`["` + dir + `:/a", " "]`, "", `docker_volumes entry 2, " " (`},
 		{"", "--mount,type=bind,src=" + filepath.Join(dir, "missing") + ",dst=/x", "does not exist on this machine"},
 	} {
 		set := settings{}

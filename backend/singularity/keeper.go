@@ -62,25 +62,38 @@ func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 	}
 	infos := make([]driver.SandboxInfo, 0, len(records))
 	for _, rec := range records {
-		infos = append(infos, k.info(rec, running))
+		if _, err := os.Stat(rec.Dir); rec.Removed && errors.Is(err, os.ErrNotExist) {
+			continue // nothing is left of it
+		}
+		infos = append(infos, k.info(ctx, rec, running))
 	}
 	return infos, nil
 }
 
-func (k *keeper) info(rec *record, running map[string]listed) driver.SandboxInfo {
+func (k *keeper) info(ctx context.Context, rec *record, running map[string]listed) driver.SandboxInfo {
 	info := driver.SandboxInfo{
 		Task: rec.Task, ID: rec.Name, Name: rec.Name, State: driver.StateStopped, Image: rec.Image, Created: rec.Created,
 		Persistent: rec.Persistent, Data: []string{rec.Dir},
 	}
+	if rec.Removed {
+		info.State = driver.StateData
+		return info
+	}
 	if found, ok := running[rec.Name]; ok && beginOf(found.PID) != "" {
 		info.State = driver.StateRunning
 	}
-	if lock, err := kept.Open(k.id.Home, rec.Name, false); err == nil {
-		info.InUse, _ = lock.InUse()
-		_ = lock.Close()
-	}
+	info.InUse = true // one that is being made or removed now is
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	_ = k.guarded(ctx, rec.Name, func(_ *kept.Lock, inUse bool) error {
+		info.InUse = inUse
+		return nil
+	})
 	return info
 }
+
+// lockWait bounds the wait of a listing for a process that makes or removes an instance.
+const lockWait = 2 * time.Second
 
 // find gives the record of an id. One that is not there is an error of KindLost.
 func (k *keeper) find(id string) (*record, error) {
@@ -97,12 +110,15 @@ func (k *keeper) Inspect(ctx context.Context, id string) (driver.SandboxDetail, 
 	if err != nil {
 		return driver.SandboxDetail{}, err
 	}
+	if rec.Removed {
+		return driver.SandboxDetail{SandboxInfo: k.info(ctx, rec, nil), Host: rec.Machine, Features: []driver.Feature{}}, nil
+	}
 	running, err := k.prog.list(ctx, rec.Name)
 	if err != nil {
 		return driver.SandboxDetail{}, failure(driver.KindUnavailable, "cannot ask which instances run: %w", err)
 	}
 	d := driver.SandboxDetail{
-		SandboxInfo: k.info(rec, running), Host: rec.Machine, User: rec.User, ImageID: rec.Source, Features: rec.Features,
+		SandboxInfo: k.info(ctx, rec, running), Host: rec.Machine, User: rec.User, ImageID: rec.Source, Features: rec.Features,
 		Mounts: []string{mount{source: filepath.Join(rec.Dir, "overlay"), target: "/", kind: "overlay"}.String()},
 	}
 	if d.State != driver.StateRunning {
@@ -137,7 +153,7 @@ func mountsOf(pid int) []string {
 }
 
 // guarded does something to an instance with the right to make.
-func (k *keeper) guarded(ctx context.Context, name string, do func(inUse bool) error) error {
+func (k *keeper) guarded(ctx context.Context, name string, do func(lock *kept.Lock, inUse bool) error) error {
 	lock, err := kept.Open(k.id.Home, name, false)
 	if err != nil {
 		return err
@@ -152,7 +168,7 @@ func (k *keeper) guarded(ctx context.Context, name string, do func(inUse bool) e
 	if err != nil {
 		return err
 	}
-	return do(inUse)
+	return do(lock, inUse)
 }
 
 // Stop ends the instance and its processes. Its files stay, temporary ones until it is started again.
@@ -161,14 +177,14 @@ func (k *keeper) Stop(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return k.guarded(ctx, rec.Name, func(bool) error {
+	return k.guarded(ctx, rec.Name, func(*kept.Lock, bool) error {
 		if err := k.here(rec); err != nil {
 			return err
 		}
 		if err := stop(ctx, k.prog, rec); err != nil {
 			return err
 		}
-		rec.PID, rec.Begin, rec.Started = 0, "", time.Now()
+		rec.PID, rec.Begin, rec.Started, rec.Stopped = 0, "", time.Now(), true
 		return rec.write(recordFile(k.id.Home, rec.Name, rec.Dir))
 	})
 }
@@ -191,13 +207,26 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) ([]string, er
 		return nil, err
 	}
 	data = data || !rec.Persistent
-	err = k.guarded(ctx, rec.Name, func(bool) error {
-		return destroy(ctx, k.prog, rec, recordFile(k.id.Home, rec.Name, rec.Dir), data)
+	file := recordFile(k.id.Home, rec.Name, rec.Dir)
+	err = k.guarded(ctx, rec.Name, func(lock *kept.Lock, _ bool) error {
+		if err := destroy(ctx, k.prog, rec, file, data); err != nil {
+			return err
+		}
+		defer lock.Discard()
+		if data {
+			return nil
+		}
+		// By it the files are found again.
+		rec.PID, rec.Begin, rec.Removed = 0, "", true
+		return rec.write(file)
 	})
 	if err != nil {
 		return nil, err
 	}
-	removed := []string{"instance " + rec.Name}
+	var removed []string
+	if !rec.Removed || !data {
+		removed = append(removed, "instance "+rec.Name)
+	}
 	if data {
 		removed = append(removed, rec.Dir)
 	}
@@ -211,7 +240,7 @@ func (k *keeper) Reap(ctx context.Context) ([]string, error) {
 		if rec.Persistent || k.here(rec) != nil {
 			continue
 		}
-		err := k.guarded(ctx, rec.Name, func(inUse bool) error {
+		err := k.guarded(ctx, rec.Name, func(lock *kept.Lock, inUse bool) error {
 			if inUse || !deadOwners(k.id.Home)(rec.Owner) && time.Since(rec.Started) < 2*k.lifetime {
 				return nil
 			}
@@ -219,6 +248,7 @@ func (k *keeper) Reap(ctx context.Context) ([]string, error) {
 				return err
 			}
 			removed = append(removed, rec.Task)
+			lock.Discard()
 			return nil
 		})
 		errs = append(errs, err)

@@ -19,6 +19,23 @@ type limits struct {
 	strict bool     // refuse where they cannot be applied
 }
 
+// The processes and threads that an instance may be limited to: with fewer than leastPids elsewhere's own do not fit; mostPids is
+// the kernel's own end.
+const (
+	leastPids = 16
+	mostPids  = 1 << 22
+)
+
+// checkLimits refuses limits with which nothing can run.
+func checkLimits(cfg driver.Config) error {
+	const key = "singularity_pids_limit"
+	if n := cfg.Int(key); n != 0 && (n < leastPids || n > mostPids) {
+		return failure(driver.KindConfig, "%s (%s) is %d; elsewhere's own processes in an instance need %d, and the kernel has at most %d: set it to a number between, or to 0 for no limit of ours",
+			key, cfg.Origin(key), n, leastPids, mostPids)
+	}
+	return nil
+}
+
 func readLimits(cfg driver.Config) limits {
 	l := limits{strict: cfg.String("limits") == "strict"}
 	add := func(key, flag, value, name string) {

@@ -78,6 +78,11 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 	return sb, nil
 }
 
+// address is what the commands of `elsewhere sandbox` take for this instance.
+func (o *opener) address() string {
+	return kept.Address(name, o.req.Identity, o.req.Task, o.plan.name)
+}
+
 // openKept finds the instance of the task, starts it or starts it again. Of processes that do so at once one does.
 func (o *opener) openKept(ctx context.Context, lock *kept.Lock) (driver.Sandbox, error) {
 	done, err := lock.Make(ctx)
@@ -110,8 +115,14 @@ func (o *opener) decide(ctx context.Context, rec *record, inUse bool) (*record, 
 	if rec == nil {
 		return nil, nil
 	}
+	if rec.Removed {
+		if rec.Dir != o.plan.dir {
+			o.plan.notices = append(o.plan.notices, "the files of the earlier sandbox of this task stay in "+rec.Dir+", since the scratch directory is another one now")
+		}
+		return nil, nil
+	}
 	if rec.PID > 0 && rec.Machine != o.req.Identity.Machine && rec.Boot != bootID() {
-		return nil, failure(driver.KindUnavailable, "the sandbox of task %q was started on the machine %s and may run there, over the same files: stop it there (`elsewhere sandbox stop`), or name another task with --task", rec.Task, rec.Machine)
+		return nil, failure(driver.KindUnavailable, "the sandbox of task %.80q was started on the machine %s and may run there, over the same files: stop it there (`elsewhere sandbox stop %s`), or name another task with --task", rec.Task, rec.Machine, o.address())
 	}
 	if !rec.Persistent && !inUse {
 		// Whoever made it is gone without removing it.
@@ -133,7 +144,7 @@ func (o *opener) decide(ctx context.Context, rec *record, inUse bool) (*record, 
 	if inUse {
 		why = " and is in use"
 	}
-	return nil, failure(driver.KindConfig, "the sandbox of task %q was made with other settings%s (they differ in: %s): put them back, name another task with --task, or give this one up with `elsewhere sandbox reset`", rec.Task, why, strings.Join(diff, ", "))
+	return nil, failure(driver.KindConfig, "the sandbox of task %.80q was made with other settings%s (they differ in: %s): put them back, name another task with --task, or give this one up with `elsewhere sandbox reset %s`", rec.Task, why, strings.Join(diff, ", "), o.address())
 }
 
 // ensure gives the record of an instance that runs.
@@ -155,7 +166,7 @@ func (o *opener) ensure(ctx context.Context, rec *record) (*record, error) {
 	case rec != nil && there && rec.PID == found.PID && rec.lives():
 		if want := o.plan.shared.strings(); !slices.Equal(rec.Shared, want) {
 			// Not worth the processes that run in it.
-			o.plan.notices = append(o.plan.notices, "the skills and caches of HERMES_HOME that are there now are not those that the instance was started with: `elsewhere sandbox stop` lets the next call see them")
+			o.plan.notices = append(o.plan.notices, "the skills and caches of HERMES_HOME that are there now are not those that the instance was started with: `elsewhere sandbox stop "+o.address()+"` lets the next call see them")
 		}
 		return rec, nil
 	case rec != nil && there && rec.PID == 0:
@@ -168,13 +179,20 @@ func (o *opener) ensure(ctx context.Context, rec *record) (*record, error) {
 			return nil, err
 		}
 	}
+	switch {
+	case rec == nil:
+	case rec.PID > 0:
+		o.plan.recreated = "the instance " + rec.Name + " of this task had ended (it was killed, or the machine was started again) and was started anew: what ran in it is gone, its files are there"
+	case rec.Stopped:
+		o.plan.notices = append(o.plan.notices, "the instance had been stopped and was started again: what ran in it is gone, its files are there")
+	}
 	return o.make(ctx, rec)
 }
 
 // adopt notes which process the instance is.
 func (o *opener) adopt(rec *record, found listed) {
 	rec.PID, rec.Begin, rec.Boot, rec.Machine = found.PID, beginOf(found.PID), bootID(), o.req.Identity.Machine
-	rec.Started, rec.Owner = time.Now(), o.req.Identity.Owner
+	rec.Started, rec.Owner, rec.Stopped = time.Now(), o.req.Identity.Owner, false
 }
 
 // make starts the instance: a new one, or that of rec again with the files that it had. What a failed start made is removed.
@@ -410,12 +428,19 @@ func (o *opener) features(way attempt, noLimits string) []driver.Feature {
 		p.notices = append(p.notices, "limits "+limited.Detail)
 	}
 	overlay := driver.Feature{Name: "overlay", State: driver.Active, Detail: "a directory on " + p.scratch}
+	if p.throwAway {
+		overlay.Detail = "a directory on the scratch disk (scratch_dir)"
+	}
 	if !way.overlay {
 		overlay.State = driver.Degraded
 	}
 	persistence := driver.Feature{Name: "persistence", State: driver.Active, Detail: "files are kept in " + p.dir}
-	if !p.persistent {
-		persistence.Detail = "files are removed on close"
+	switch {
+	case p.persistent:
+	case p.throwAway && p.keeps:
+		persistence.Detail = "the files of each task are kept; this instance is thrown away, with its files"
+	default:
+		persistence.State, persistence.Detail = driver.Unsupported, "files are removed on close: container_persistent is off"
 	}
 	disk := driver.Feature{Name: "disk limit", State: driver.Unsupported, Detail: "a directory has no quota: terminal.container_disk is not applied"}
 	network := driver.Feature{Name: "network", State: driver.Active, Detail: "the host's"}

@@ -23,6 +23,7 @@ type plan struct {
 	settings   kept.Settings
 	persistent bool
 	throwAway  bool
+	keeps      bool // the settings keep the files of a task
 
 	image    string // as it was written
 	scratch  string
@@ -41,14 +42,19 @@ type plan struct {
 	cwd        string // where a session starts, as it was asked for; "" is home
 	callEnv    map[string]string
 	notices    []string
+	recreated  string // why the instance had to be started anew although nobody asked for that, or ""
 }
 
 // makePlan turns the settings into a plan. It makes the scratch directory and nothing else.
 func makePlan(req driver.OpenRequest, prog *program) (*plan, error) {
 	cfg := req.Config
+	if err := checkLimits(cfg); err != nil {
+		return nil, err
+	}
 	p := &plan{
 		persistent: cfg.Bool("container_persistent") && !req.ThrowAway && req.Identity.Home != "",
 		throwAway:  req.ThrowAway || req.Identity.Home == "",
+		keeps:      cfg.Bool("container_persistent"),
 		image:      cfg.String("singularity_image"),
 		fakeroot:   cfg.Bool("singularity_fakeroot"),
 		network:    cfg.Bool("singularity_network"),

@@ -49,6 +49,10 @@ type record struct {
 	PID   int    `json:"pid"`
 	Begin string `json:"begin"`
 
+	// Stopped says that it was stopped by who looks after it, and Removed that it was given up and only its files are kept.
+	Stopped bool `json:"stopped,omitempty"`
+	Removed bool `json:"removed,omitempty"`
+
 	Setsid   bool             `json:"setsid"` // the image has the program
 	Features []driver.Feature `json:"features"`
 }

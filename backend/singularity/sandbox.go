@@ -86,7 +86,7 @@ func (o *opener) use(ctx context.Context, rec *record, lock *kept.Lock) (_ drive
 		StateDir: path.Join(stateRoot, s.private), PrivateDir: path.Join(stateRoot, s.private),
 		// The pipes lead straight to a bash: they stay open as long as a process holds them, and its stdin ends with us.
 		Linger: false, Watchdog: true, KeepsChildren: true,
-		CallEnv: maps.Clone(p.callEnv), Features: slices.Clone(rec.Features), Notices: p.notices,
+		CallEnv: maps.Clone(p.callEnv), Features: slices.Clone(rec.Features), Notices: p.notices, Recreated: p.recreated,
 	}
 	if !p.throwAway {
 		s.info.StateDir = path.Join(stateRoot, stateName)
@@ -290,5 +290,6 @@ func (s *sandbox) closeLast(ctx context.Context) error {
 	if err := destroy(ctx, s.prog, rec, s.record, true); err != nil {
 		return fmt.Errorf("the instance was given up and not all of it is removed: %w", err)
 	}
+	lock.Discard()
 	return nil
 }

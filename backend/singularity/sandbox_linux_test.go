@@ -604,6 +604,16 @@ func TestLimitsThatCannotBeAppliedAreSaidOnceAndRefusedWhereTheyAreStrict(t *tes
 	}
 }
 
+func TestALimitWithWhichNothingCanRunIsRefused(t *testing.T) {
+	needEngine(t)
+	for _, value := range []string{"15", "99999999999999"} {
+		_, err := newWhere(t, "singularity_pids_limit", value).tryOpen("default")
+		if err == nil || classify(err) != driver.KindConfig || !said([]string{err.Error()}, "singularity_pids_limit (--set singularity_pids_limit) is "+value+";", "16") {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
 func TestFilesOfSubordinateUsersAreRemovedOnClose(t *testing.T) {
 	needEngine(t)
 	w := newWhere(t, "singularity_fakeroot", "true", "container_persistent", "false")
@@ -699,8 +709,67 @@ func TestTheKeeperSeesItsOwnAlone(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(a.rec.Dir, "home")); err != nil {
 		t.Errorf("its data went too: %v", err)
 	}
-	if list, err := k.List(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("listed after the removal: %+v, %v", list, err)
+	locks := func() []string {
+		found, _ := filepath.Glob(filepath.Join(w.home, "elsewhere", "sandboxes", a.rec.Name+".*"))
+		return found
+	}
+	list, err = k.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].State != driver.StateData || list[0].Task != "a/b" || list[0].InUse || !slices.Equal(list[0].Data, []string{a.rec.Dir}) || len(locks()) > 0 {
+		t.Fatalf("listed after the removal: %+v, %v; locks %q", list, err, locks())
+	}
+	if d, err := k.Inspect(t.Context(), list[0].ID); err != nil || d.State != driver.StateData {
+		t.Errorf("inspected after the removal: %+v, %v", d, err)
+	}
+	// The next one has the files, and with other settings too: nothing runs that was made with the old ones.
+	w.settings["singularity_network"] = "false"
+	again := w.open("a/b")
+	if again.info.Recreated != "" || again.rec.Dir != a.rec.Dir {
+		t.Errorf("made again: %q in %s", again.info.Recreated, again.rec.Dir)
+	}
+	if err := again.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range []bool{false, true} {
+		if removed, err := k.Remove(t.Context(), a.info.SandboxID, data); err != nil || len(removed) != 1 {
+			t.Errorf("removed %q, %v", removed, err)
+		}
+	}
+	if list, err := k.List(t.Context()); err != nil || len(list) != 0 || len(locks()) > 0 {
+		t.Errorf("listed at last: %+v, %v; locks %q", list, err, locks())
+	}
+	if _, err := os.Stat(a.rec.Dir); !os.IsNotExist(err) {
+		t.Errorf("its data is there: %v", err)
+	}
+}
+
+func TestTheNextProcessIsToldThatAnInstanceEndedOrWasStopped(t *testing.T) {
+	needEngine(t)
+	w := newWhere(t)
+	next := func() *sandbox {
+		sb := w.open("default")
+		if err := sb.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return sb
+	}
+	first := next()
+	if err := kill(first.rec.PID, first.rec.Begin); err != nil {
+		t.Fatal(err)
+	}
+	if second := next(); !strings.Contains(second.info.Recreated, first.rec.Name+" of this task had ended") {
+		t.Errorf("after it was killed: %q", second.info.Recreated)
+	}
+	if third := next(); third.info.Recreated != "" || said(third.info.Notices, "stopped") {
+		t.Errorf("said twice: %q %q", third.info.Recreated, third.info.Notices)
+	}
+	if err := w.keeper().Stop(t.Context(), first.rec.Name); err != nil {
+		t.Fatal(err)
+	}
+	if fourth := next(); fourth.info.Recreated != "" || !said(fourth.info.Notices, "had been stopped") {
+		t.Errorf("after it was stopped: %q %q", fourth.info.Recreated, fourth.info.Notices)
+	}
+	if fifth := next(); said(fifth.info.Notices, "had been stopped") {
+		t.Errorf("said twice: %q", fifth.info.Notices)
 	}
 }
 

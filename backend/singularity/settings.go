@@ -32,7 +32,7 @@ var Settings = []driver.Setting{
 	},
 	{
 		Key: "singularity_pids_limit", Env: "TERMINAL_SINGULARITY_PIDS_LIMIT", Type: driver.Int, Default: "2048",
-		Doc:    "How many processes and threads the instance may have, where cgroups are delegated; 0 is no limit of ours.",
+		Doc:    "How many processes and threads the instance may have, at least 16, where cgroups are delegated; 0 is no limit of ours.",
 		Status: driver.Implemented, Place: true,
 	},
 	{

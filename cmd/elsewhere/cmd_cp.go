@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/elsewhere-sh/elsewhere"
+	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/internal/resultjson"
 )
 
@@ -28,7 +30,8 @@ with ./, ../ or / is always on this machine, and so is a prefix of one letter, w
 
 As with docker cp, a destination that is a directory gets the source under its own name, a source that ends in /. stands
 for what is in it, and what is there is overwritten. Nothing is ever half written. A copy into a sandbox that was cut goes
-on from there when it is repeated.
+on from there when it is repeated. It makes the sandbox where there is none, and says so; a copy out of one that is not there
+is an error.
 
 Exit code: 0; 1 where something could not be copied and the rest was; 125 for failures.`,
 		Example: `  elsewhere cp ./data ssh:data
@@ -60,11 +63,14 @@ type copiedJSON struct {
 
 func (a *app) cp(cmd *cobra.Command, o *transferFlags, args []string) error {
 	local, remote, toSandbox, err := o.addresses("cp", args)
+	if err == nil && toSandbox {
+		err = source("cp", local)
+	}
 	if err != nil {
 		return err
 	}
 	var done *elsewhere.Transfer
-	err = a.transfer(cmd, o, func(ctx context.Context, sb *elsewhere.Sandbox, progress func(elsewhere.TransferProgress)) (err error) {
+	err = a.transfer(cmd, o, "cp", toSandbox, func(ctx context.Context, sb *elsewhere.Sandbox, progress func(elsewhere.TransferProgress)) (err error) {
 		opts := &elsewhere.TransferOptions{Exclude: o.exclude, Progress: progress}
 		if toSandbox {
 			done, err = sb.Upload(ctx, local, remote, opts)
@@ -82,17 +88,31 @@ func (a *app) cp(cmd *cobra.Command, o *transferFlags, args []string) error {
 	return a.partly(err, o.json, "not copied", done.Skipped)
 }
 
-// transfer opens the sandbox for a transfer that a signal ends, and shows how far it is on a terminal.
-func (a *app) transfer(cmd *cobra.Command, o *transferFlags, do func(context.Context, *elsewhere.Sandbox, func(elsewhere.TransferProgress)) error) error {
+// source refuses to copy what is not here, before a sandbox is made for it.
+func source(op, local string) error {
+	if _, err := os.Lstat(local); err != nil {
+		return ownError(op, "check the path; one in a sandbox is written BACKEND/TASK:PATH", "%s: %w", local, unwrapPath(err))
+	}
+	return nil
+}
+
+// transfer opens the sandbox for a transfer that a signal ends, and shows how far it is on a terminal. Only a transfer to a sandbox
+// makes one, and says so.
+func (a *app) transfer(cmd *cobra.Command, o *transferFlags, op string, toSandbox bool, do func(context.Context, *elsewhere.Sandbox, func(elsewhere.TransferProgress)) error) error {
 	cfg, err := a.load(&o.target)
 	if err != nil {
 		return err
 	}
 	ctx, in, stop := interruptible(cmd.Context())
 	defer stop()
-	sandbox, err := a.open(ctx, cfg, o.target, false)
+	var sandbox *elsewhere.Sandbox
+	missing := a.there(ctx, op, cfg, o.task)
+	if err = missing; err == nil || toSandbox && errors.Is(err, errNotThere) {
+		sandbox, err = a.open(ctx, cfg, o.target, false)
+	}
 	if err == nil {
 		defer a.closing("sandbox", sandbox.Close)
+		a.toldAnew(sandbox, cfg, missing != nil)
 		bar := newProgressLine(a.err, o.json)
 		err = do(ctx, sandbox, bar.show)
 		bar.clear()
@@ -101,6 +121,16 @@ func (a *app) transfer(cmd *cobra.Command, o *transferFlags, do func(context.Con
 		return exitStatus(128 + int(sig))
 	}
 	return err
+}
+
+// toldAnew says that a sandbox was made, or had to be made again, for what is no command in it.
+func (a *app) toldAnew(sandbox *elsewhere.Sandbox, cfg *config.Config, made bool) {
+	switch why := sandbox.Info().Recreated; {
+	case why != "":
+		notice(a.err, "the sandbox is a new one: "+why)
+	case made && cfg.Home() != "":
+		notice(a.err, fmt.Sprintf("the sandbox %s/%s was not there and was made", sandbox.Backend(), sandbox.Task()))
+	}
 }
 
 // partly says what was left as it was; then the exit code is not 0.

@@ -77,7 +77,7 @@ func (a *app) cmdDoctor() *cobra.Command {
 		Long: `Look at the settings and HERMES_HOME, and run a command on the backend that is configured (or that of -b), and on those that
 make nothing for it, that shows where it really ran; print which isolation and limits are active, degraded or unsupported there.
 
-The kept sandboxes that run are listed with what is in force in each. A backend that is not configured and whose engine is
+The kept sandboxes that run are listed, each with what is in force in it otherwise than the settings say now. A backend that is not configured and whose engine is
 not here is "unavailable", which is no fault.
 
 Exit code: 1 where something is broken: settings that cannot be read, or a backend that is configured, or named by -b,
@@ -379,10 +379,27 @@ func (a *app) printReport(r *report, asJSON bool) error {
 		for _, s := range b.Sandboxes {
 			out.line("")
 			out.line(fmt.Sprintf("sandbox %s: %s, %s on host %s as user %s", s.Address, s.State, oneLine(s.SandboxID), oneLine(s.Host), oneLine(s.User)))
+			same := true
 			for _, f := range s.Features {
-				out.row(string(f.State), f.Name, f.Detail)
+				if !told(b.Features, f) {
+					same = false
+					out.row(string(f.State), f.Name, f.Detail)
+				}
+			}
+			if same {
+				out.line("all that its engine tells of it is as above")
 			}
 		}
 	}
 	return a.written(out.print())
+}
+
+// ownPlaces are features whose detail is a directory of each sandbox's own.
+var ownPlaces = []string{"data", "persistence", "overlay"}
+
+// told tells whether a feature of a kept sandbox is what was said of the backend: then it need not be said again.
+func told(of []driver.Feature, f driver.Feature) bool {
+	return slices.ContainsFunc(of, func(o driver.Feature) bool {
+		return o.Name == f.Name && o.State == f.State && (o.Detail == f.Detail || f.State == driver.Unsupported || slices.Contains(ownPlaces, f.Name))
+	})
 }

@@ -105,8 +105,9 @@ func (o *jobFlags) addTo(a *app, cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 }
 
-// inSandbox opens the sandbox, lets do work in it, and closes it again.
-func (a *app) inSandbox(cmd *cobra.Command, t *target, do func(context.Context, *elsewhere.Sandbox) error) error {
+// inSandbox opens the sandbox, lets do work in it, and closes it again. With looks the sandbox has to be there: the error is
+// errNotThere, said for this operation.
+func (a *app) inSandbox(cmd *cobra.Command, t *target, looks string, do func(context.Context, *elsewhere.Sandbox) error) error {
 	if err := t.check(); err != nil {
 		return err
 	}
@@ -116,11 +117,17 @@ func (a *app) inSandbox(cmd *cobra.Command, t *target, do func(context.Context, 
 	}
 	ctx, in, stop := interruptible(cmd.Context())
 	defer stop()
+	if looks != "" {
+		if err := a.there(ctx, looks, cfg, t.task); err != nil {
+			return err
+		}
+	}
 	sandbox, err := a.open(ctx, cfg, *t, false)
 	if err != nil {
 		return err
 	}
 	defer a.closing("sandbox", sandbox.Close)
+	a.toldAnew(sandbox, cfg, false)
 	err = do(ctx, sandbox)
 	if sig := in.signal(); sig != 0 && err != nil {
 		return exitStatus(128 + int(sig))
@@ -130,7 +137,7 @@ func (a *app) inSandbox(cmd *cobra.Command, t *target, do func(context.Context, 
 
 // withJob finds the job that a command names.
 func (a *app) withJob(cmd *cobra.Command, t *target, id string, do func(context.Context, *elsewhere.Job) error) error {
-	return a.inSandbox(cmd, t, func(ctx context.Context, sandbox *elsewhere.Sandbox) error {
+	return a.inSandbox(cmd, t, operation(cmd), func(ctx context.Context, sandbox *elsewhere.Sandbox) error {
 		job, err := sandbox.Job(ctx, id)
 		if err != nil {
 			return err
@@ -139,10 +146,13 @@ func (a *app) withJob(cmd *cobra.Command, t *target, id string, do func(context.
 	})
 }
 
+// operation is the name of a command, for an error.
+func operation(cmd *cobra.Command) string { return cmd.CommandPath()[len("elsewhere "):] }
+
 // oneJob is an Args that wants a job's id and says what to do without one.
 func oneJob(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return ownError(cmd.CommandPath()[len("elsewhere "):], "give one ID; `elsewhere job ls` lists them", "%d ids were given", len(args))
+		return ownError(operation(cmd), "give one ID; `elsewhere job ls` lists them", "%d ids were given", len(args))
 	}
 	return nil
 }
@@ -216,7 +226,7 @@ func parseLifetime(text string) (time.Duration, error) {
 }
 
 func (a *app) startJob(cmd *cobra.Command, o *runFlags, text string, opts *elsewhere.JobOptions) error {
-	return a.inSandbox(cmd, &o.target, func(ctx context.Context, sandbox *elsewhere.Sandbox) error {
+	return a.inSandbox(cmd, &o.target, "", func(ctx context.Context, sandbox *elsewhere.Sandbox) error {
 		if !sandbox.KeepsJobs() {
 			return ownError("job start", "set HOME or HERMES_HOME to a directory that can be written to", "nothing is kept here, so the job would end with this command")
 		}
@@ -258,27 +268,34 @@ func (a *app) cmdJobLs() *cobra.Command {
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.inSandbox(cmd, &o.target, func(ctx context.Context, sandbox *elsewhere.Sandbox) error {
-				jobs, err := sandbox.Jobs(ctx)
-				if err != nil {
-					return err
-				}
-				if o.json {
-					rows := []jobRow{}
-					for _, st := range jobs {
-						rows = append(rows, newJobRow(st))
-					}
-					return a.printJSON(struct {
-						Schema int      `json:"schema"`
-						Jobs   []jobRow `json:"jobs"`
-					}{resultjson.Schema, rows})
-				}
-				tab := newTable(a.out, "JOB", "STATE", "CODE", "SESSION", "STARTED", "COMMAND")
-				for _, st := range jobs {
-					tab.row(st.ID, stateText(st), codeText(st), st.Session, when(st.Started), short(st.Command))
-				}
-				return a.written(tab.print())
+			var jobs []elsewhere.JobStatus
+			err := a.inSandbox(cmd, &o.target, "job ls", func(ctx context.Context, sandbox *elsewhere.Sandbox) (err error) {
+				jobs, err = sandbox.Jobs(ctx)
+				return err
 			})
+			if err != nil && !errors.Is(err, errNotThere) {
+				return err
+			}
+			if o.json {
+				rows := []jobRow{}
+				for _, st := range jobs {
+					rows = append(rows, newJobRow(st))
+				}
+				return a.printJSON(struct {
+					Schema int      `json:"schema"`
+					Jobs   []jobRow `json:"jobs"`
+				}{resultjson.Schema, rows})
+			}
+			tab := newTable(a.out, "JOB", "STATE", "CODE", "SESSION", "STARTED", "COMMAND")
+			for _, st := range jobs {
+				tab.row(st.ID, stateText(st), codeText(st), st.Session, when(st.Started), short(st.Command))
+			}
+			var notes []string
+			if err != nil {
+				e := resultjson.NewError(err)
+				notes = append(notes, e.Message+"; "+*e.Hint)
+			}
+			return a.noted(tab.print(), notes)
 		},
 	}
 	o.addTo(a, cmd)
@@ -313,12 +330,7 @@ func when(t time.Time) string {
 
 // short is the beginning of a command, for a table.
 func short(command string) string {
-	const most = 60
-	line := []rune(oneLine(command))
-	if len(line) > most {
-		return string(line[:most-3]) + "..."
-	}
-	return string(line)
+	return cut(oneLine(command), 60)
 }
 
 func (a *app) cmdJobLogs() *cobra.Command {
@@ -637,6 +649,9 @@ func (a *app) completeJobs(cmd *cobra.Command, args []string, _ string) ([]strin
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
+	if a.there(ctx, "job", cfg, t.task) != nil {
+		return nil, nothingElse
+	}
 	sandbox, err := a.open(ctx, cfg, t, false)
 	if err != nil {
 		return nil, nothingElse

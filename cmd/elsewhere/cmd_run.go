@@ -238,6 +238,9 @@ func (a *app) closing(what string, do func(context.Context) error) {
 // comment says on standard error, in text mode, what the output does not say.
 func (a *app) comment(o *runFlags, limit time.Duration, res *elsewhere.Result, err error, sig syscall.Signal) {
 	if res != nil {
+		if res.Recreated != "" {
+			notice(a.err, "the sandbox is a new one: "+res.Recreated)
+		}
 		for _, text := range res.Notices {
 			notice(a.err, text)
 		}

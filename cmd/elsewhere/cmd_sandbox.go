@@ -91,7 +91,8 @@ func (a *app) cmdSandboxLs() *cobra.Command {
 		Aliases: []string{"list"},
 		Short:   "List kept sandboxes",
 		Long: `List the kept sandboxes of every backend that can be reached, or of that of -b. IN-USE says that a living process has it
-open; PERSISTENT that it was made to outlive the process that made it.`,
+open; PERSISTENT that it was made to outlive the process that made it. STATE is running, paused, stopped, dead (it cannot be
+used any more), or data: the sandbox is gone and its files on this machine are kept for the next command of the task.`,
 		Example: `  elsewhere sandbox ls
   elsewhere sandbox ls -b docker
   elsewhere sandbox ls --json`,
@@ -128,13 +129,13 @@ func (a *app) listSandboxes(ctx context.Context, t *target, asJSON bool) error {
 		return a.noted(err, k.notes())
 	}
 	err = a.sandboxTable(k.boxes)
-	return a.noted(err, append(oddNames(k.boxes), k.notes()...))
+	return a.noted(err, slices.Concat(oddNames(k.boxes), leftNotes(k.boxes), k.notes()))
 }
 
 func (a *app) sandboxTable(boxes []keptBox) error {
 	tab := newTable(a.out, "BACKEND", "TASK", "STATE", "IMAGE", "AGE", "PERSISTENT", "IN-USE")
 	for _, b := range boxes {
-		tab.row(b.all.Backend(), shownTask(b.Task), b.State, b.Image, age(b.Created), yesNo(b.Persistent), yesNo(b.InUse))
+		tab.row(b.all.Backend(), shownTask(b.Task), b.State, cut(b.Image, 60), age(b.Created), yesNo(b.Persistent), yesNo(b.InUse))
 	}
 	return tab.print()
 }
@@ -163,6 +164,14 @@ func oddNames(boxes []keptBox) []string {
 		}
 	}
 	return notes
+}
+
+// leftNotes says what to do with the files that sandboxes have left.
+func leftNotes(boxes []keptBox) []string {
+	if at := slices.IndexFunc(boxes, func(b keptBox) bool { return b.State == driver.StateData }); at >= 0 {
+		return []string{"data: the sandbox is gone, and its files are kept for the next command of its task; to remove them: elsewhere sandbox rm --data " + boxes[at].address()}
+	}
+	return nil
 }
 
 // inspected is what inspect prints as JSON.
@@ -255,6 +264,9 @@ func (l *lookup) sessionsOf(b keptBox) ([]elsewhere.SessionInfo, error) {
 func (a *app) printDetail(b keptBox, d driver.SandboxDetail, sessions []elsewhere.SessionInfo) error {
 	out := newTable(a.out)
 	out.line("sandbox " + b.address())
+	if d.State == driver.StateData {
+		return printLeft(out, b, d)
+	}
 	out.row("task", shownTask(d.Task))
 	if len(b.also) > 0 {
 		out.row("also on", strings.Join(b.also, ", "))
@@ -303,6 +315,18 @@ func (a *app) printDetail(b keptBox, d driver.SandboxDetail, sessions []elsewher
 	for _, f := range d.Features {
 		out.row(string(f.State), f.Name, f.Detail)
 	}
+	return out.print()
+}
+
+// printLeft tells of what a sandbox has left that is gone.
+func printLeft(out *table, b keptBox, d driver.SandboxDetail) error {
+	out.row("task", shownTask(d.Task))
+	out.row("state", d.State)
+	out.row("image", d.Image)
+	for _, dir := range d.Data {
+		out.row("data", dir)
+	}
+	out.line("the sandbox is gone, and its files are kept: the next command of the task makes one on them, `elsewhere sandbox rm --data " + b.address() + "` removes them")
 	return out.print()
 }
 

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -114,8 +117,13 @@ func (a *app) printChanged(b keptBox, c changed) error {
 	for _, dir := range c.Data {
 		fmt.Fprintf(&text, "  kept     %s\n", oneLine(dir))
 	}
-	_, err := a.out.WriteString(text.String())
-	return a.written(err)
+	if _, err := a.out.WriteString(text.String()); err != nil {
+		return a.written(err)
+	}
+	if len(c.Data) > 0 {
+		notice(a.err, fmt.Sprintf("the files of %[1]s are kept for the next command of its task; `elsewhere sandbox rm --data %[1]s` removes them", b.address()))
+	}
+	return nil
 }
 
 func (a *app) cmdSandboxStop() *cobra.Command {
@@ -155,8 +163,8 @@ func (a *app) cmdSandboxRm() *cobra.Command {
 		Aliases: []string{"remove"},
 		Short:   "Remove kept sandboxes",
 		Long: `Remove kept sandboxes with all that runs in them and the named sessions in them. Their directories on this machine stay, and it
-says where they are; with --data they go too. The next command of the task makes a new sandbox, on the same directories
-where they stayed.
+says where they are; with --data they go too, also later, when the sandbox itself is gone ("data" in "elsewhere sandbox ls").
+The next command of the task makes a new sandbox, on the same directories where they stayed.
 
 One that a living process uses is not removed without --force.`,
 		Example: `  elsewhere sandbox rm build
@@ -187,24 +195,33 @@ func (l *lookup) remove(ctx context.Context, b keptBox, data, force bool) (chang
 	if err := l.free(b, force); err != nil {
 		return changed{}, err
 	}
+	if b.State == driver.StateData && !data {
+		return changed{}, ownError(l.op, "add --data to remove them", "of the sandbox %s only its files are left (%s)", b.address(), strings.Join(b.Data, ", "))
+	}
 	sessions, err := l.sessionsOf(b)
 	if err != nil {
 		return changed{}, err
 	}
-	gone, err := within(ctx, changeWait, func(ctx context.Context) ([]string, error) { return b.all.Remove(ctx, b.Task, data) })
+	removed, err := within(ctx, changeWait, func(ctx context.Context) ([]string, error) { return b.all.Remove(ctx, b.Task, data) })
 	if err != nil {
 		return changed{}, err
 	}
-	kept := b.Data
+	kept := slices.DeleteFunc(slices.Clone(b.Data), gone)
 	if data {
 		kept = nil
 	}
 	for _, s := range sessions { // those that were made by another name of the backend
 		if s.Backend != b.all.Backend() && elsewhere.ForgetSession(l.home(), s.Backend, s.Task, s.Name) == nil {
-			gone = append(gone, "session "+s.Name)
+			removed = append(removed, "session "+s.Name)
 		}
 	}
-	return newChanged(b, gone, kept), nil
+	return newChanged(b, removed, kept), nil
+}
+
+// gone tells whether a directory of this machine is not there any more; what is no such path is.
+func gone(dir string) bool {
+	_, err := os.Stat(dir)
+	return filepath.IsAbs(dir) && errors.Is(err, fs.ErrNotExist)
 }
 
 // free refuses a sandbox that a living process uses.
@@ -322,7 +339,9 @@ func (a *app) settingsOf(b keptBox) (*config.Config, error) {
 func (a *app) announce(b keptBox, sessions []elsewhere.SessionInfo) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Resetting %s throws away:\n", b.address())
-	fmt.Fprintf(&text, "  the sandbox %s and all that runs in it (%s, made %s ago from %s)\n", oneLine(b.Name), b.State, age(b.Created), oneLine(b.Image))
+	if b.State != driver.StateData { // else it is gone already
+		fmt.Fprintf(&text, "  the sandbox %s and all that runs in it (%s, made %s ago from %s)\n", oneLine(b.Name), b.State, age(b.Created), oneLine(b.Image))
+	}
 	for _, dir := range b.Data {
 		fmt.Fprintf(&text, "  the directory %s\n", oneLine(dir))
 	}
@@ -366,7 +385,7 @@ whose owners are dead. Their directories on this machine stay. It says first whi
 // prunable tells whether prune removes a sandbox: nobody uses it, and it is stopped or was not made to persist.
 func prunable(b keptBox) bool {
 	runs := b.State == driver.StateRunning || b.State == driver.StatePaused
-	return !b.InUse && (!b.Persistent || !runs)
+	return b.State != driver.StateData && !b.InUse && (!b.Persistent || !runs)
 }
 
 func (a *app) prune(ctx context.Context, o *pruneFlags) error {
@@ -404,7 +423,7 @@ func (a *app) prune(ctx context.Context, o *pruneFlags) error {
 		err = a.sandboxTable(would)
 	}
 	for _, b := range removed {
-		if err = a.printChanged(b, newChanged(b, nil, b.Data)); err != nil {
+		if err = a.printChanged(b, newChanged(b, nil, slices.DeleteFunc(slices.Clone(b.Data), gone))); err != nil {
 			return err
 		}
 	}

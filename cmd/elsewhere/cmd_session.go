@@ -124,11 +124,11 @@ func (a *app) cmdSessionLs() *cobra.Command {
 			tab := newTable(a.out, "SESSION", "BACKEND", "TASK", "DIRECTORY", "LAST USED")
 			for _, s := range c.sessions {
 				if s.Err != nil {
-					tab.row(s.Name, s.Backend, s.Task, "", "")
+					tab.row(shownTask(s.Name), s.Backend, shownTask(s.Task), "", "")
 					corrupt = append(corrupt, s.Err.Error())
 					continue
 				}
-				tab.row(s.Name, s.Backend, s.Task, s.Cwd, s.Used.Local().Format(time.DateTime))
+				tab.row(shownTask(s.Name), s.Backend, shownTask(s.Task), s.Cwd, s.Used.Local().Format(time.DateTime))
 			}
 			return a.noted(tab.print(), corrupt)
 		},
@@ -234,6 +234,9 @@ func (a *app) removeSession(ctx context.Context, home string, s elsewhere.Sessio
 		if ferr := elsewhere.ForgetSession(home, s.Backend, s.Task, s.Name); ferr != nil {
 			return missing(ferr, s)
 		}
+		if errors.Is(err, errNotThere) {
+			return nil // its state was in there
+		}
 		notice(a.err, fmt.Sprintf("%s is forgotten here, but its state could not be removed there: %v", s.Name, err))
 		return nil
 	}
@@ -244,6 +247,9 @@ func (a *app) removeSession(ctx context.Context, home string, s elsewhere.Sessio
 func (a *app) sandboxOf(ctx context.Context, s elsewhere.SessionInfo) (*elsewhere.Sandbox, error) {
 	cfg, err := config.Load(config.Options{Backends: a.backends, Flags: map[string]string{"backend": s.Backend}})
 	if err != nil {
+		return nil, err
+	}
+	if err := a.there(ctx, "session rm", cfg, s.Task); err != nil {
 		return nil, err
 	}
 	return a.open(ctx, cfg, target{task: s.Task}, false)

@@ -72,9 +72,14 @@ func (a *app) sync(cmd *cobra.Command, o *syncFlags, args []string) error {
 	case o.watch && o.DryRun:
 		return ownError("sync", "leave out one of them", "--watch and --dry-run exclude each other")
 	}
+	if toSandbox {
+		if err := source("sync", local); err != nil {
+			return err
+		}
+	}
 	o.Local, o.Remote, o.FromSandbox, o.Exclude = local, remote, !toSandbox, o.exclude
 	var last *elsewhere.Synced
-	err = a.transfer(cmd, &o.transferFlags, func(ctx context.Context, sb *elsewhere.Sandbox, progress func(elsewhere.TransferProgress)) error {
+	err = a.transfer(cmd, &o.transferFlags, "sync", toSandbox, func(ctx context.Context, sb *elsewhere.Sandbox, progress func(elsewhere.TransferProgress)) error {
 		o.Progress = progress
 		once := func() error {
 			done, err := sb.Sync(ctx, o.SyncOptions)

@@ -225,12 +225,21 @@ func (b keptBox) sessions(of []elsewhere.SessionInfo) []elsewhere.SessionInfo {
 	return own
 }
 
-// shownTask is a task for people: as it is where it is a plain name, else quoted.
+// shownTask is a task for people: as it is where it is a plain name, else quoted and not longer than such a name can be. JSON has
+// the whole of it.
 func shownTask(task string) string {
 	if safename.Plain(task) {
 		return task
 	}
-	return strconv.Quote(task)
+	return strconv.Quote(cut(task, 60))
+}
+
+// cut is the beginning of a text that is too long to be shown.
+func cut(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-3]) + "..."
+	}
+	return text
 }
 
 // parseSandbox reads [BACKEND/]TASK.
@@ -239,11 +248,11 @@ func parseSandbox(op, text string) (backend, task string, err error) {
 	if !cut {
 		backend, task = "", text
 	} else if err := checkName(op, backend); err != nil {
-		return "", "", ownError(op, "write TASK or BACKEND/TASK", "%q is no address of a sandbox", text)
+		return "", "", ownError(op, "write TASK or BACKEND/TASK", "%.80q is no address of a sandbox", text)
 	}
 	if checkName(op, task) != nil {
 		return "", "", ownError(op, "write TASK or BACKEND/TASK; `elsewhere sandbox ls` says how to address a task with another name",
-			"%q is no address of a sandbox", text)
+			"%.80q is no address of a sandbox", text)
 	}
 	return backend, task, nil
 }

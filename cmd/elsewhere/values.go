@@ -9,6 +9,9 @@ import (
 	"github.com/elsewhere-sh/elsewhere/internal/safename"
 )
 
+// plainWord matches a word that bash leaves as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9._/:=-]+$`)
+
 var variableForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // checkName refuses names of tasks and sessions that are not fit for a command line. The library takes any string; here
@@ -17,7 +20,7 @@ func checkName(what, name string) error {
 	if safename.Plain(name) {
 		return nil
 	}
-	return ownError(what, "use letters, digits, and . _ - after the first (63 at most)", "%q is no name", name)
+	return ownError(what, "use letters, digits, and . _ - after the first (63 at most)", "%.80q is no name", name)
 }
 
 // parseEnv reads K=V, and K alone as the caller's own value, as docker does. Unlike there a K that the caller does not

@@ -33,6 +33,18 @@ func Name(id driver.Identity, sharedKey, task string) string {
 	return "elsewhere-" + safe + "-" + hex.EncodeToString(sum[:10])
 }
 
+// Address is what the commands of `elsewhere sandbox` take for the sandbox of a task with this name (Name): BACKEND/TASK, or
+// BACKEND/NAME where the task is no plain name. Of an entry of terminal.backends the profile tells the name.
+func Address(backend string, id driver.Identity, task, name string) string {
+	if _, entry, ok := strings.Cut(id.Profile, "/"); ok {
+		backend = entry
+	}
+	if !safename.Plain(task) {
+		task = name
+	}
+	return backend + "/" + task
+}
+
 // Settings are what a sandbox was made with, by the key of the setting; values are in a canonical form, without secrets.
 type Settings map[string]string
 

@@ -1,7 +1,11 @@
 package kept
 
 import (
+	"path/filepath"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -101,5 +105,103 @@ func TestASandboxIsInUseWhileSomebodyHoldsIt(t *testing.T) {
 	_ = b.Close()
 	if c := open(); inUse(c) {
 		t.Error("in use after both are gone")
+	}
+}
+
+func TestALockWhoseFilesGoWithTheSandboxStillKeepsOthersOut(t *testing.T) {
+	home := t.TempDir()
+	var inside, entered atomic.Int32
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for range 60 {
+				l, err := Open(home, "box", false)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				done, err := l.Make(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if inside.Add(1) != 1 {
+					t.Error("two have the right to make at once")
+				}
+				entered.Add(1)
+				runtime.Gosched()
+				inside.Add(-1)
+				l.Discard()
+				done()
+				_ = l.Close()
+			}
+		})
+	}
+	workers.Wait()
+	if entered.Load() != 8*60 {
+		t.Errorf("%d got the right", entered.Load())
+	}
+}
+
+func TestTheFilesOfALockGoUnlessSomebodyUsesTheSandbox(t *testing.T) {
+	home := t.TempDir()
+	files := func() int {
+		found, err := filepath.Glob(filepath.Join(home, "elsewhere", "sandboxes", "box.*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	open := func() *Lock {
+		l, err := Open(home, "box", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	discard := func(l *Lock) {
+		done, err := l.Make(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer done()
+		l.Discard()
+	}
+	user, other := open(), open()
+	if err := user.Use(); err != nil {
+		t.Fatal(err)
+	}
+	if discard(other); files() != 2 {
+		t.Errorf("%d files of a lock that is used", files())
+	}
+	_ = user.Close()
+	if discard(other); files() != 0 {
+		t.Errorf("%d files are left", files())
+	}
+	// One that was opened before goes on with the files that are made next.
+	done, err := other.Make(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if err := other.Use(); err != nil {
+		t.Fatal(err)
+	}
+	third := open()
+	if used, err := third.InUse(); err != nil || !used {
+		t.Errorf("its use is not seen: %t, %v", used, err)
+	}
+}
+
+func TestASandboxIsAddressedAsTheCommandLineTakesIt(t *testing.T) {
+	for want, c := range map[string]struct{ profile, task string }{
+		"docker/web":         {"default", "web"},
+		"box/web":            {"default/box", "web"},
+		"docker/elsewhere-x": {"default", "a b"},
+	} {
+		if got := Address("docker", driver.Identity{Profile: c.profile}, c.task, "elsewhere-x"); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }

@@ -63,10 +63,39 @@ func places(home string, shared bool) []string {
 // Make takes the right to make, replace or remove the sandbox; it waits for another process that does until ctx is done. The
 // function that it returns gives it back.
 func (l *Lock) Make(ctx context.Context) (done func(), err error) {
-	if _, err := l.make.TryLockContext(ctx, lockPoll); err != nil {
-		return nil, fmt.Errorf("another process has been making or removing this sandbox for too long (%s): %w", l.make.Path(), err)
+	for {
+		if _, err := l.make.TryLockContext(ctx, lockPoll); err != nil {
+			return nil, fmt.Errorf("another process has been making or removing this sandbox for too long (%s): %w", l.make.Path(), err)
+		}
+		if l.valid() {
+			return func() { _ = l.make.Unlock() }, nil
+		}
+		// Whoever had it has removed the file with the sandbox (Discard): the one that counts is another one now.
+		if err := l.make.Unlock(); err != nil {
+			return nil, err
+		}
 	}
-	return func() { _ = l.make.Unlock() }, nil
+}
+
+// valid tells whether the file that is locked is the one that other processes find.
+func (l *Lock) valid() bool {
+	locked, err := l.make.Stat()
+	if err != nil {
+		return false
+	}
+	found, err := os.Stat(l.make.Path())
+	return err == nil && os.SameFile(locked, found)
+}
+
+// Discard removes the files of the lock of a sandbox that is gone, unless somebody uses it. Call it with the right to make and
+// not after Use. With the file goes the right: the next process makes a file of its own, so Discard is the last that is done
+// with it. One that waits, or has opened the lock before, finds that the file is another one.
+func (l *Lock) Discard() {
+	if used, err := l.InUse(); err != nil || used {
+		return
+	}
+	_ = os.Remove(l.use.Path())
+	_ = os.Remove(l.make.Path())
 }
 
 // Use says, until the lock is closed, that this process uses the sandbox. Call it with the right to make.
