@@ -1,0 +1,303 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/elsewhere-sh/elsewhere"
+	"github.com/elsewhere-sh/elsewhere/backend/docker"
+	"github.com/elsewhere-sh/elsewhere/config"
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
+)
+
+// What befalls an engine and its containers from outside, done to a real one: the engine is started again, memory runs out,
+// the image is deleted, the disk is full.
+
+const (
+	// patience is when a call that must return is taken for hung, and told bounds how long a call may take to say that its
+	// engine is gone.
+	patience = 3 * time.Minute
+	told     = 60 * time.Second
+)
+
+// faulty is an HERMES_HOME with a sandbox on an engine that something happens to.
+type faulty struct {
+	t       *testing.T
+	eng     *client.Client
+	environ []string
+	home    string
+	flags   map[string]string
+	sb      *elsewhere.Sandbox
+}
+
+// on prepares a home for an engine; settings are pairs of key and value. Nothing is opened yet.
+func on(t *testing.T, eng *client.Client, settings ...string) *faulty {
+	t.Helper()
+	base := t.TempDir()
+	b := &faulty{t: t, eng: eng, home: filepath.Join(base, "hermes"), flags: map[string]string{"backend": "docker", "docker_image": imageBashOnly}}
+	b.environ = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + base, "HERMES_HOME=" + b.home, "TMPDIR=" + base, "DOCKER_HOST=" + eng.DaemonHost()}
+	for i := 0; i+1 < len(settings); i += 2 {
+		b.flags[settings[i]] = settings[i+1]
+	}
+	if err := os.MkdirAll(b.home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	id, err := owner.Identity(b.home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removeContainers(t, eng, id) })
+	return b
+}
+
+// tryOpen opens the sandbox of a task, as another process of this home would.
+func (b *faulty) tryOpen(task string) (*elsewhere.Sandbox, error) {
+	b.t.Helper()
+	cfg, err := config.Load(config.Options{Backends: []driver.Backend{docker.Backend()}, Flags: b.flags, Environ: b.environ, Home: b.home})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	defer cancel()
+	sb, err := elsewhere.OpenSandbox(ctx, cfg, &elsewhere.SandboxOptions{Task: task, Environ: b.environ})
+	if err == nil {
+		b.t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			if err := sb.Close(ctx); err != nil {
+				b.t.Errorf("closing: %v", err)
+			}
+		})
+	}
+	return sb, err
+}
+
+func (b *faulty) open() *faulty {
+	b.t.Helper()
+	sb, err := b.tryOpen("")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.sb = sb
+	return b
+}
+
+func (b *faulty) session(name string) *elsewhere.Session {
+	b.t.Helper()
+	s, err := b.sb.Session(b.t.Context(), name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+func (b *faulty) try(s *elsewhere.Session, command string) (*elsewhere.Result, error) {
+	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	defer cancel()
+	return s.Run(ctx, command, nil)
+}
+
+// run runs a command that ends with 0.
+func (b *faulty) run(s *elsewhere.Session, command string) *elsewhere.Result {
+	b.t.Helper()
+	res, err := b.try(s, command)
+	if err != nil {
+		b.t.Fatalf("%s: %v", command, err)
+	}
+	if res.ExitCode != 0 {
+		b.t.Fatalf("%s: %s %d %s %q", command, res.Cause, res.ExitCode, res.Output, res.Notices)
+	}
+	return res
+}
+
+// says runs a command that prints this.
+func (b *faulty) says(s *elsewhere.Session, command, want string) *elsewhere.Result {
+	b.t.Helper()
+	res := b.run(s, command)
+	if got := string(res.Output); got != want {
+		b.t.Errorf("%s: %q, want %q (recreated %q, notices %q)", command, got, want, res.Recreated, res.Notices)
+	}
+	return res
+}
+
+func (b *faulty) flush(s *elsewhere.Session) {
+	b.t.Helper()
+	if err := s.Flush(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// look runs a bash script in the sandbox's container by the engine alone.
+func (b *faulty) look(script string) string {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	defer cancel()
+	seen, err := observe(ctx, b.eng, b.sb.Info().SandboxID, "0", nil, "bash", "-c", script)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(seen.Stdout)
+}
+
+// await looks again and again until something is so.
+func (b *faulty) await(what string, holds func() bool) {
+	b.t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) { // between two looks
+		if time.Now().After(deadline) {
+			b.t.Fatalf("still not so: %s", what)
+		}
+	}
+}
+
+// awaitWaitingBash waits until a bash waits in the container for the next call, beside the watchdog.
+func (b *faulty) awaitWaitingBash() {
+	b.t.Helper()
+	b.await("a bash waits for the next call", func() bool {
+		found, err := b.eng.ContainerInspect(b.t.Context(), b.sb.Info().SandboxID, client.ContainerInspectOptions{})
+		return err == nil && len(found.Container.ExecIDs) >= 2
+	})
+}
+
+// wantError wants one line of one of these kinds that speaks of these words.
+func wantError(t *testing.T, err error, kinds []error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error; wanted is one that speaks of %q", words)
+	}
+	fits := false
+	for _, kind := range kinds {
+		fits = fits || errors.Is(err, kind)
+	}
+	if !fits || strings.Contains(err.Error(), "\n") {
+		t.Errorf("not %v in one line: %v", kinds, err)
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("it does not speak of %q: %v", word, err)
+		}
+	}
+}
+
+// within fails the test when something took longer than it may, with ten seconds for a machine that is busy.
+func within(t *testing.T, what string, since time.Time, limit time.Duration) {
+	t.Helper()
+	if took := time.Since(since); took > limit+10*time.Second {
+		t.Errorf("%s took %v", what, took)
+	}
+}
+
+// TestAnEngineThatIsStartedAgain: SPEC 1.14 with the engine itself ended by TERM, which stops its containers, and by KILL.
+func TestAnEngineThatIsStartedAgain(t *testing.T) {
+	e := newPrivateEngine(t, "128m")
+	for _, signal := range []string{"TERM", "KILL"} {
+		t.Run("by "+signal+", and a call while it is down", func(t *testing.T) { engineIsDown(t, e, signal) })
+		t.Run("by "+signal+" between two calls", func(t *testing.T) { engineRestartsBetween(t, e, signal) })
+		t.Run("by "+signal+" under a call", func(t *testing.T) { engineRestartsUnder(t, e, signal) })
+	}
+}
+
+func engineIsDown(t *testing.T, e *privateEngine, signal string) {
+	b := on(t, e.Client).open()
+	s, named := b.session(""), b.session("dev")
+	where := b.run(s, `echo one >>/calls; export A=1; cd /tmp`).Where
+	b.run(named, `export A=1; cd /tmp`)
+	b.flush(s)
+	b.flush(named)
+	b.awaitWaitingBash()
+	e.stop(signal)
+	for i := range 3 {
+		begin := time.Now()
+		_, err := b.try(s, `echo down >>/calls`)
+		kinds := []error{elsewhere.ErrUnavailable}
+		if i == 0 {
+			kinds = append(kinds, elsewhere.ErrLost) // a bash that waited may have got the command
+		}
+		wantError(t, err, kinds, e.host())
+		within(t, "a call while the engine is down", begin, told)
+	}
+	begin := time.Now()
+	_, err := b.tryOpen("")
+	wantError(t, err, []error{elsewhere.ErrUnavailable}, e.host(), "DOCKER_HOST")
+	within(t, "opening while the engine is down", begin, told)
+
+	e.start()
+	res := b.says(s, `echo two >>/calls; echo "${A-unset}"`, "unset\n")
+	if !strings.Contains(res.Recreated, "stopped") || res.Where != where {
+		t.Errorf("recreated %q in %v, was in %v", res.Recreated, res.Where, where)
+	}
+	if !strings.Contains(strings.Join(res.Notices, " "), "its files are there") {
+		t.Errorf("the notices do not say what is lost: %q", res.Notices)
+	}
+	if res := b.says(s, `while read -r l; do echo "$l"; done </calls`, "one\ntwo\n"); res.Recreated != "" {
+		t.Errorf("said twice: %q", res.Recreated)
+	}
+	res = b.says(named, `echo "${A-unset}"`, "unset\n")
+	if res.Recreated == "" || !strings.Contains(strings.Join(res.Notices, " "), "earlier state") {
+		t.Errorf("a named session: recreated %q, notices %q", res.Recreated, res.Notices)
+	}
+}
+
+func engineRestartsBetween(t *testing.T, e *privateEngine, signal string) {
+	b := on(t, e.Client).open()
+	s := b.session("")
+	where := b.run(s, `echo one >>/calls; export A=1`).Where
+	b.flush(s)
+	b.awaitWaitingBash()
+	e.stop(signal)
+	e.start()
+	want := "one\n"
+	begin := time.Now()
+	res, err := b.try(s, `echo two >>/calls; echo "${A-unset}"`)
+	within(t, "the call that finds it", begin, told)
+	if err != nil {
+		wantError(t, err, []error{elsewhere.ErrLost})
+		res, err = b.try(s, `echo two >>/calls; echo "${A-unset}"`)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want += "two\n"
+	if string(res.Output) != "unset\n" || res.Recreated == "" || res.Where != where {
+		t.Errorf("%q, recreated %q in %v, was in %v", res.Output, res.Recreated, res.Where, where)
+	}
+	b.says(s, `while read -r l; do echo "$l"; done </calls`, want)
+}
+
+func engineRestartsUnder(t *testing.T, e *privateEngine, signal string) {
+	b := on(t, e.Client).open()
+	s := b.session("")
+	b.run(s, `:`)
+	type end struct {
+		res *elsewhere.Result
+		err error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		res, err := b.try(s, `echo early; echo one >>/calls; read -t 100000 <> <(:)`)
+		ended <- end{res, err}
+	}()
+	b.await("the command runs", func() bool { return b.look(`[[ -s /calls ]] && echo yes`) == "yes\n" })
+	e.stop(signal)
+	begin := time.Now()
+	call := <-ended
+	within(t, "the end of the call under way", begin, told)
+	wantError(t, call.err, []error{elsewhere.ErrLost}, "docker")
+	if r := call.res; r == nil || r.Cause != elsewhere.Lost || r.ExitCode != -1 || string(r.Output) != "early\n" {
+		t.Errorf("the result is %+v", call.res)
+	}
+	e.start()
+	if res := b.says(s, `while read -r l; do echo "$l"; done </calls`, "one\n"); res.Recreated == "" {
+		t.Errorf("not said: %q", res.Notices)
+	}
+}
+
+var _ = fmt.Sprint
