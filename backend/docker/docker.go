@@ -37,6 +37,7 @@ type sandbox struct {
 	tidied atomic.Bool                        // a watchdog runs, which removes the private directory
 	found  atomic.Pointer[[]driver.StateFile] // what lay in the state directory at the opening, for whoever asks first
 	closed atomic.Bool
+	kills  atomic.Int64 // how many processes in the container the kernel has ended for want of memory, when that was last asked
 
 	mu     sync.Mutex
 	live   map[*process]struct{} // whose connections are open
@@ -160,7 +161,7 @@ func (s *sandbox) Alive(ctx context.Context) error {
 		s.giveUp()
 		why := ""
 		if state.OOMKilled {
-			why = ": it ran out of memory (container_memory)"
+			why = ": it ran out of memory; " + s.moreMemory()
 		}
 		return failure(driver.KindLost, "the container %s has been stopped%s", s.plan.name, why)
 	}

@@ -3,7 +3,6 @@ package docker_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -300,4 +299,77 @@ func engineRestartsUnder(t *testing.T, e *privateEngine, signal string) {
 	}
 }
 
-var _ = fmt.Sprint
+// eat takes memory until there is no more. The memory is bash's own.
+const eat = `x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done`
+
+// fill writes a file until there is no more room.
+func fill(file string) string { return `while printf '%1000000s' x; do :; done >` + file }
+
+// memoryLimited opens a sandbox that has 64 MiB, or skips the test where the engine cannot limit memory.
+func memoryLimited(t *testing.T) *faulty {
+	eng := testEngine(t)
+	needImage(t, eng, imageBashOnly)
+	info, err := eng.Info(t.Context(), client.InfoOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !info.Info.MemoryLimit {
+		t.Skip("the engine has no controller for memory")
+	}
+	return on(t, eng, "container_memory", "64").open()
+}
+
+// TestACommandThatRunsOutOfMemoryIsToldWhichSettingHasMore: the command alone is ended, and one that somebody else kills is not
+// taken for it.
+func TestACommandThatRunsOutOfMemoryIsToldWhichSettingHasMore(t *testing.T) {
+	b := memoryLimited(t)
+	s := b.session("")
+	where := b.run(s, `export A=1`).Where
+	b.flush(s)
+	for _, c := range []struct {
+		command string
+		memory  bool
+	}{
+		{`kill -KILL $$`, false},
+		{eat, true},
+		{`bash -c 'kill -KILL $$'; exit $?`, false},
+		{`bash -c '` + eat + `'; exit $?`, true}, // in a child, as mostly
+		{`exit 137`, false},
+	} {
+		res, err := b.try(s, c.command)
+		if err != nil {
+			t.Fatalf("%s: %v", c.command, err)
+		}
+		if res.ExitCode != 137 || strings.Contains(res.ExitMeaning, "container_memory is 64MiB: raise it") != c.memory {
+			t.Errorf("%s: %s %d means %q", c.command, res.Cause, res.ExitCode, res.ExitMeaning)
+		}
+	}
+	if res := b.says(s, `echo "$A"`, "1\n"); res.Recreated != "" || res.Where != where {
+		t.Errorf("recreated %q: %v, was %v", res.Recreated, res.Where, where)
+	}
+	// Another process's sandbox does not take for new what it did not see.
+	b.open()
+	other := b.session("")
+	if res, err := b.try(other, `kill -KILL $$`); err != nil || strings.Contains(res.ExitMeaning, "container_memory") {
+		t.Errorf("%v, %q", err, res.ExitMeaning)
+	}
+}
+
+// TestAContainerThatRunsOutOfMemoryIsStartedAgain: a /tmp takes memory that is no process's own, and the kernel picks the
+// container's first one.
+func TestAContainerThatRunsOutOfMemoryIsStartedAgain(t *testing.T) {
+	b := memoryLimited(t)
+	s := b.session("")
+	where := b.run(s, `export A=1`).Where
+	b.flush(s)
+	res, err := b.try(s, `echo one >>/calls; echo 1000 >/proc/1/oom_score_adj; `+fill("/tmp/full"))
+	wantError(t, err, []error{elsewhere.ErrLost}, "stopped", "memory", "container_memory is 64MiB: raise it")
+	if res == nil || res.Cause != elsewhere.Lost {
+		t.Errorf("the result is %+v", res)
+	}
+	res = b.says(s, `echo "${A-unset}"`, "unset\n")
+	if !strings.Contains(res.Recreated, "container_memory is 64MiB: raise it") || res.Where != where {
+		t.Errorf("recreated %q in %v, was in %v", res.Recreated, res.Where, where)
+	}
+	b.says(s, `while read -r l; do echo "$l"; done </calls`, "one\n")
+}
