@@ -26,6 +26,7 @@ type sandbox struct {
 	id    string     // the container's whole id
 	lock  *kept.Lock // nil for a container that nobody else can find
 	fresh bool       // the opening itself has started the container
+	bare  bool       // the engine has no image for the container, which was there when the opening began
 	user  string     // as which the container runs; "" is root
 	env   []string   // added to that of every bash
 	info  driver.Info
@@ -76,30 +77,18 @@ func available(ctx context.Context, req driver.OpenRequest) error {
 }
 
 func (s *sandbox) open(ctx context.Context) error {
-	image, err := ensureImage(ctx, s.eng.Client, s.req)
+	image, err := s.findImage(ctx)
 	if err != nil {
 		return err
 	}
-	if s.plan, err = makePlan(ctx, s.eng.Client, s.req, image); err != nil {
+	if err := s.planFrom(ctx, image); err != nil {
 		return err
-	}
-	if s.user = s.plan.config.User; s.user == "" && image.Config != nil {
-		s.user = image.Config.User
-	}
-	if s.alone() {
-		s.plan.process = false
-	}
-	var notices []string
-	if s.plan.refresh != nil {
-		if notices, err = s.plan.refresh(ctx); err != nil {
-			return err
-		}
 	}
 	found, err := s.enter(ctx)
 	if err != nil {
 		return err
 	}
-	notices = append(append(found.notices, s.plan.notices...), notices...)
+	notices := append(found.notices, s.plan.notices...)
 	s.info = driver.Info{
 		Host: s.eng.host, SandboxID: shortID(s.id), User: found.user, Home: found.home, Dir: found.dir,
 		StateDir: found.state, PrivateDir: found.private,
@@ -112,6 +101,27 @@ func (s *sandbox) open(ctx context.Context) error {
 	s.behind(func() { s.removeDead(found.others) })
 	s.reapBehind()
 	return nil
+}
+
+// planFrom makes the plan for an image and brings up to date what is mounted from this machine.
+func (s *sandbox) planFrom(ctx context.Context, image *client.ImageInspectResult) error {
+	p, err := makePlan(ctx, s.eng.Client, s.req, image)
+	if err != nil {
+		return err
+	}
+	if s.user = p.config.User; s.user == "" && image.Config != nil {
+		s.user = image.Config.User
+	}
+	if s.alone() {
+		p.process = false
+	}
+	s.plan = p
+	if p.refresh == nil {
+		return nil
+	}
+	notices, err := p.refresh(ctx)
+	p.notices = append(p.notices, notices...)
+	return err
 }
 
 // alone says that no other process can find this container: it is a throw-away one, or its identity is this process's alone.

@@ -128,6 +128,20 @@ func (b *faulty) says(s *elsewhere.Session, command, want string) *elsewhere.Res
 	return res
 }
 
+// found is says for a call that may find its sandbox gone: where it fails as lost, because a bash that waited may have got
+// the command, the next one does.
+func (b *faulty) found(s *elsewhere.Session, command, want string) *elsewhere.Result {
+	b.t.Helper()
+	res, err := b.try(s, command)
+	if err == nil && string(res.Output) == want {
+		return res
+	}
+	if err != nil {
+		wantError(b.t, err, []error{elsewhere.ErrLost})
+	}
+	return b.says(s, command, want)
+}
+
 func (b *faulty) flush(s *elsewhere.Session) {
 	b.t.Helper()
 	if err := s.Flush(b.t.Context()); err != nil {
@@ -253,22 +267,13 @@ func engineRestartsBetween(t *testing.T, e *privateEngine, signal string) {
 	b.awaitWaitingBash()
 	e.stop(signal)
 	e.start()
-	want := "one\n"
 	begin := time.Now()
-	res, err := b.try(s, `echo two >>/calls; echo "${A-unset}"`)
+	res := b.found(s, `echo two >>/calls; echo "${A-unset}"`, "unset\n")
 	within(t, "the call that finds it", begin, told)
-	if err != nil {
-		wantError(t, err, []error{elsewhere.ErrLost})
-		res, err = b.try(s, `echo two >>/calls; echo "${A-unset}"`)
+	if res.Recreated == "" || res.Where != where {
+		t.Errorf("recreated %q in %v, was in %v", res.Recreated, res.Where, where)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	want += "two\n"
-	if string(res.Output) != "unset\n" || res.Recreated == "" || res.Where != where {
-		t.Errorf("%q, recreated %q in %v, was in %v", res.Output, res.Recreated, res.Where, where)
-	}
-	b.says(s, `while read -r l; do echo "$l"; done </calls`, want)
+	b.says(s, `while read -r l; do echo "$l"; done </calls`, "one\ntwo\n")
 }
 
 func engineRestartsUnder(t *testing.T, e *privateEngine, signal string) {
@@ -294,7 +299,7 @@ func engineRestartsUnder(t *testing.T, e *privateEngine, signal string) {
 		t.Errorf("the result is %+v", call.res)
 	}
 	e.start()
-	if res := b.says(s, `while read -r l; do echo "$l"; done </calls`, "one\n"); res.Recreated == "" {
+	if res := b.found(s, `while read -r l; do echo "$l"; done </calls`, "one\n"); res.Recreated == "" {
 		t.Errorf("not said: %q", res.Notices)
 	}
 }
@@ -367,9 +372,172 @@ func TestAContainerThatRunsOutOfMemoryIsStartedAgain(t *testing.T) {
 	if res == nil || res.Cause != elsewhere.Lost {
 		t.Errorf("the result is %+v", res)
 	}
-	res = b.says(s, `echo "${A-unset}"`, "unset\n")
+	res = b.found(s, `echo "${A-unset}"`, "unset\n")
 	if !strings.Contains(res.Recreated, "container_memory is 64MiB: raise it") || res.Where != where {
 		t.Errorf("recreated %q in %v, was in %v", res.Recreated, res.Where, where)
 	}
 	b.says(s, `while read -r l; do echo "$l"; done </calls`, "one\n")
+}
+
+// TestAnImageThatIsDeleted: a container needs its image only to be made.
+func TestAnImageThatIsDeleted(t *testing.T) {
+	e := newPrivateEngine(t, "128m")
+	registry := e.registry()
+	image := registry + "/" + imageBashOnly
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	e.push(ctx, imageBashOnly, image)
+	deleted := func() {
+		t.Helper()
+		if _, err := e.ImageRemove(ctx, image, client.ImageRemoveOptions{Force: true}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.ImageInspect(ctx, image); err == nil {
+			t.Fatal("the image is still there")
+		}
+	}
+	b := on(t, e.Client, "docker_image", image).open()
+	s := b.session("")
+	where := b.run(s, `export A=1; echo one >/file`).Where
+
+	t.Run("under a container that runs", func(t *testing.T) {
+		b := b.in(t)
+		deleted()
+		b.says(s, `echo "$A"`, "1\n")
+		// Another process finds the container too, without a registry to ask.
+		b.open()
+		res := b.says(b.session(""), `echo "$(</file)"`, "one\n")
+		if res.Where != where {
+			t.Errorf("in %v, was in %v", res.Where, where)
+		}
+	})
+	t.Run("under a container that is stopped", func(t *testing.T) {
+		b := b.in(t)
+		if _, err := e.ContainerStop(ctx, where.SandboxID, client.ContainerStopOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		res := b.found(s, `echo "$(</file)"`, "one\n")
+		if res.Recreated == "" || res.Where != where {
+			t.Errorf("recreated %q in %v, was in %v", res.Recreated, res.Where, where)
+		}
+	})
+	t.Run("and the container with it: it is pulled again", func(t *testing.T) {
+		b := b.in(t)
+		if _, err := e.ContainerRemove(ctx, where.SandboxID, client.ContainerRemoveOptions{Force: true}); err != nil {
+			t.Fatal(err)
+		}
+		res := b.found(s, `[[ -e /file ]] || echo new`, "new\n")
+		if res.Recreated == "" || res.Where == where {
+			t.Errorf("recreated %q in %v", res.Recreated, res.Where)
+		}
+		where = res.Where
+	})
+	t.Run("and the container with it, where no registry answers", func(t *testing.T) {
+		b := b.in(t)
+		e.stopRegistry()
+		if _, err := e.ContainerRemove(ctx, where.SandboxID, client.ContainerRemoveOptions{Force: true}); err != nil {
+			t.Fatal(err)
+		}
+		deleted()
+		for range 2 {
+			begin := time.Now()
+			_, err := b.try(s, `echo never >/file`)
+			if errors.Is(err, elsewhere.ErrLost) {
+				_, err = b.try(s, `echo never >/file`)
+			}
+			wantError(t, err, []error{elsewhere.ErrUnavailable}, image, registry, "docker load")
+			within(t, "a call without an image", begin, told)
+		}
+		left, err := e.ContainerList(ctx, client.ContainerListOptions{All: true})
+		if err != nil || len(left.Items) > 0 {
+			t.Errorf("left behind: %v, %v", left.Items, err)
+		}
+		// The next step that it names works.
+		e.load(testEngine(t), imageBashOnly)
+		if _, err := e.ImageTag(ctx, client.ImageTagOptions{Source: imageBashOnly, Target: image}); err != nil {
+			t.Fatal(err)
+		}
+		if res := b.says(s, `[[ -e /file ]] || echo new`, "new\n"); res.Recreated == "" {
+			t.Error("not said that it is a new one")
+		}
+	})
+}
+
+// in gives the same home to a subtest.
+func (b *faulty) in(t *testing.T) *faulty {
+	other := *b
+	other.t = t
+	return &other
+}
+
+// TestADiskThatIsFull: the engine's disk, and the room for state, which is a tmpfs of the container's own.
+func TestADiskThatIsFull(t *testing.T) {
+	e := newPrivateEngine(t, "48m")
+	b := on(t, e.Client).open()
+	s := b.session("")
+	b.run(s, `export A=1`)
+	b.flush(s)
+
+	res, err := b.try(s, fill("/full"))
+	if err != nil || !strings.Contains(string(res.Output), "No space left on device") {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	t.Run("a call sees its own error, and the next ones work", func(t *testing.T) {
+		b := b.in(t)
+		res, err := b.try(s, `echo more >/more`)
+		if err != nil || res.ExitCode != 1 || !strings.Contains(string(res.Output), "No space left on device") {
+			t.Errorf("%+v, %v", res, err)
+		}
+		b.says(s, `export A=2; echo "$A"`, "2\n")
+		if res := b.says(s, `echo "$A"`, "2\n"); len(res.Notices) > 0 || !res.StateSaved {
+			t.Errorf("state has room of its own: %q", res.Notices)
+		}
+	})
+	t.Run("a new sandbox is refused with the way out, and nothing is left of it", func(t *testing.T) {
+		b := b.in(t)
+		before := b.containers()
+		for range 2 {
+			begin := time.Now()
+			_, err := b.tryOpen("other")
+			wantError(t, err, []error{elsewhere.ErrUnavailable}, "no space left on device", "docker system prune", e.host())
+			within(t, "making a container on a full disk", begin, told)
+		}
+		if after := b.containers(); after != before {
+			t.Errorf("there were %d containers, and there are %d", before, after)
+		}
+	})
+	t.Run("state that cannot be written is told", func(t *testing.T) {
+		b := b.in(t)
+		if res, err := b.try(s, fill("/run/elsewhere/full")+"; "+fill("/run/elsewhere/state/full")+"; export A=3 B; printf -v B '%100000s' x"); err != nil {
+			t.Errorf("%+v, %v", res, err)
+		}
+		res := b.run(s, `echo "$A"`)
+		if string(res.Output) != "2\n" || !strings.Contains(strings.Join(res.Notices, "\n"), "not saved") {
+			t.Errorf("%q, notices %q", res.Output, res.Notices)
+		}
+		b.run(s, `: >/run/elsewhere/full; : >/run/elsewhere/state/full`)
+		b.run(s, `export A=4`)
+		b.says(s, `echo "$A"`, "4\n")
+	})
+	t.Run("once there is room again all is well", func(t *testing.T) {
+		b := b.in(t)
+		b.run(s, `: >/full; echo more >/more`)
+		sb, err := b.tryOpen("other")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := *b
+		other.sb = sb
+		other.says(other.session(""), `echo fine`, "fine\n")
+	})
+}
+
+// containers counts the containers of the engine.
+func (b *faulty) containers() int {
+	b.t.Helper()
+	list, err := b.eng.ContainerList(b.t.Context(), client.ContainerListOptions{All: true})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return len(list.Items)
 }

@@ -150,6 +150,9 @@ func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
 	found, err := s.eng.ContainerInspect(ctx, s.plan.name, client.ContainerInspectOptions{})
 	switch {
 	case cerrdefs.IsNotFound(err):
+		if err := s.needImage(ctx); err != nil {
+			return false, err
+		}
 		s.fresh = true
 		return true, s.make(ctx)
 	case err != nil:
@@ -177,6 +180,9 @@ func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
 	case action == kept.Refuse:
 		return false, s.refusal(c, diff, running)
 	case action == kept.Replace:
+		if err := s.needImage(ctx); err != nil {
+			return false, err
+		}
 		s.say("the container was made again, since it had been made with other settings: " + s.describe(c, diff))
 		return false, s.removeThen(ctx, c.ID)
 	case running:

@@ -215,3 +215,64 @@ func (e *privateEngine) removeCgroups() {
 	}
 	e.t.Errorf("control groups are left: %s", strings.Join(left, " "))
 }
+
+// registry starts an empty registry where this engine alone reaches it, and gives its address.
+func (e *privateEngine) registry() string {
+	e.t.Helper()
+	const address = "127.0.0.1:5000"
+	if _, err := exec.LookPath("docker-registry"); err != nil {
+		e.t.Skipf("there is no docker-registry on PATH (%v): test/testbed/docker.sh installs it", err)
+	}
+	settings := filepath.Join(e.dir, "registry.yml")
+	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %s}\n", filepath.Join(e.dir, "registry"), address)
+	if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
+		e.t.Fatal(err)
+	}
+	if out, err := e.inside("bash", "-c", "ip link set lo up").CombinedOutput(); err != nil {
+		e.t.Skipf("no network in a namespace (%v): %s", err, out)
+	}
+	// The shell in the namespace tells its pid there.
+	cmd := e.inside("bash", "-c", `echo "$$" >`+insideRun+`-registry.pid; exec docker-registry serve "$0"`, settings)
+	if err := cmd.Start(); err != nil {
+		e.t.Fatal(err)
+	}
+	go func() { _ = cmd.Wait() }()
+	for deadline := time.Now().Add(engineWait); ; time.Sleep(50 * time.Millisecond) { // between two tries
+		if e.inside("bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/5000").Run() == nil {
+			return address
+		}
+		if time.Now().After(deadline) {
+			e.t.Fatal("a registry of the test's own does not answer")
+		}
+	}
+}
+
+func (e *privateEngine) stopRegistry() {
+	e.t.Helper()
+	if out, err := e.inside("bash", "-c", `kill -KILL "$(<`+insideRun+`-registry.pid)"`).CombinedOutput(); err != nil {
+		e.t.Fatalf("%v: %s", err, out)
+	}
+	for deadline := time.Now().Add(engineWait); e.inside("bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/5000").Run() == nil; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			e.t.Fatal("the registry goes on")
+		}
+	}
+}
+
+// push gives an image another name, pushes it, and leaves only that name.
+func (e *privateEngine) push(ctx context.Context, image, as string) {
+	e.t.Helper()
+	if _, err := e.ImageTag(ctx, client.ImageTagOptions{Source: image, Target: as}); err != nil {
+		e.t.Fatal(err)
+	}
+	pushed, err := e.ImagePush(ctx, as, client.ImagePushOptions{RegistryAuth: "e30="})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if err := pushed.Wait(ctx); err != nil {
+		e.t.Fatal(err)
+	}
+	if _, err := e.ImageRemove(ctx, image, client.ImageRemoveOptions{}); err != nil {
+		e.t.Fatal(err)
+	}
+}
