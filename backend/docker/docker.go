@@ -25,6 +25,7 @@ type sandbox struct {
 	log   *slog.Logger
 	id    string     // the container's whole id
 	lock  *kept.Lock // nil for a container that nobody else can find
+	since string     // when the container was started that was opened, as the engine says it; "" is not known
 	fresh bool       // the opening itself has started the container
 	bare  bool       // the engine has no image for the container, which was there when the opening began
 	user  string     // as which the container runs; "" is root
@@ -162,6 +163,10 @@ func (s *sandbox) Alive(ctx context.Context) error {
 	state := answer.Container.State
 	switch state.Status {
 	case container.StateRunning:
+		if s.since != "" && state.StartedAt != s.since {
+			s.giveUp()
+			return failure(driver.KindLost, "the container %s was stopped and has been started again by another process", s.plan.name)
+		}
 		return nil
 	case container.StatePaused:
 		return paused(s.plan.name)

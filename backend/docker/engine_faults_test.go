@@ -382,7 +382,7 @@ func TestAContainerThatRunsOutOfMemoryIsStartedAgain(t *testing.T) {
 // TestAnImageThatIsDeleted: a container needs its image only to be made.
 func TestAnImageThatIsDeleted(t *testing.T) {
 	e := newPrivateEngine(t, "128m")
-	registry := e.registry()
+	registry := e.registry() // answers only while images are pushed and pulled
 	image := registry + "/" + imageBashOnly
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -399,6 +399,7 @@ func TestAnImageThatIsDeleted(t *testing.T) {
 	b := on(t, e.Client, "docker_image", image).open()
 	s := b.session("")
 	where := b.run(s, `export A=1; echo one >/file`).Where
+	e.stopRegistry()
 
 	t.Run("under a container that runs", func(t *testing.T) {
 		b := b.in(t)
@@ -420,9 +421,15 @@ func TestAnImageThatIsDeleted(t *testing.T) {
 		if res.Recreated == "" || res.Where != where {
 			t.Errorf("recreated %q in %v, was in %v", res.Recreated, res.Where, where)
 		}
+		if _, err := e.ContainerStop(ctx, where.SandboxID, client.ContainerStopOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.open()
+		b.says(b.session(""), `echo "$(</file)"`, "one\n")
 	})
 	t.Run("and the container with it: it is pulled again", func(t *testing.T) {
 		b := b.in(t)
+		e.registry()
 		if _, err := e.ContainerRemove(ctx, where.SandboxID, client.ContainerRemoveOptions{Force: true}); err != nil {
 			t.Fatal(err)
 		}
@@ -540,4 +547,33 @@ func (b *faulty) containers() int {
 		b.t.Fatal(err)
 	}
 	return len(list.Items)
+}
+
+// TestAContainerThatAnotherProcessStartedAgain: it runs when its first user looks, and is another one all the same: state,
+// waiting shells and the watchdog are gone.
+func TestAContainerThatAnotherProcessStartedAgain(t *testing.T) {
+	eng := testEngine(t)
+	needImage(t, eng, imageDebian)
+	for _, c := range []struct{ name, session string }{{"a session of this process", ""}, {"a named session", "dev"}} {
+		t.Run(c.name, func(t *testing.T) {
+			b := on(t, eng, "docker_image", imageDebian).open()
+			s := b.session(c.session)
+			b.run(s, `export A=1; cd /usr`)
+			b.flush(s)
+			b.awaitWaitingBash()
+			if _, err := eng.ContainerStop(t.Context(), b.sb.Info().SandboxID, client.ContainerStopOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			other := b.in(t).open()
+			other.says(other.session(""), `echo fine`, "fine\n")
+			res := b.found(s, `echo "${A-unset}"; export B=2`, "unset\n")
+			if !strings.Contains(res.Recreated, "started again") {
+				t.Errorf("recreated %q, notices %q", res.Recreated, res.Notices)
+			}
+			b.flush(s)
+			if res := b.says(s, `echo "$B"`, "2\n"); res.Recreated != "" || len(res.Notices) > 0 {
+				t.Errorf("recreated %q, notices %q", res.Recreated, res.Notices)
+			}
+		})
+	}
 }

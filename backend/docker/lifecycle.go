@@ -132,6 +132,9 @@ func (s *sandbox) tryEnter(ctx context.Context) (*surroundings, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.fresh {
+		s.noteStart(ctx)
+	}
 	around, err := s.lookAround(ctx)
 	if err == nil && s.lock != nil {
 		err = s.lock.Use()
@@ -140,6 +143,15 @@ func (s *sandbox) tryEnter(ctx context.Context) (*surroundings, error) {
 		s.removeMade(ctx, s.id)
 	}
 	return around, err
+}
+
+// noteStart asks when the container was started: one that is started anew is another one for those who are in it. Without an
+// answer it cannot be told.
+func (s *sandbox) noteStart(ctx context.Context) {
+	s.since = ""
+	if found, err := s.eng.ContainerInspect(ctx, s.id, client.ContainerInspectOptions{}); err == nil && found.Container.State.Running {
+		s.since = found.Container.State.StartedAt
+	}
 }
 
 // errAgain says that the container changed meanwhile.
@@ -186,7 +198,7 @@ func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
 		s.say("the container was made again, since it had been made with other settings: " + s.describe(c, diff))
 		return false, s.removeThen(ctx, c.ID)
 	case running:
-		s.id, s.fresh = c.ID, false
+		s.id, s.fresh, s.since = c.ID, false, c.State.StartedAt
 		return false, nil
 	}
 	s.fresh = true

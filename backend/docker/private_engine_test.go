@@ -216,7 +216,7 @@ func (e *privateEngine) removeCgroups() {
 	e.t.Errorf("control groups are left: %s", strings.Join(left, " "))
 }
 
-// registry starts an empty registry where this engine alone reaches it, and gives its address.
+// registry starts a registry where this engine alone reaches it, and gives its address. What was pushed outlives stopRegistry.
 func (e *privateEngine) registry() string {
 	e.t.Helper()
 	const address = "127.0.0.1:5000"
