@@ -138,7 +138,7 @@ func (b *planner) steps() []func() error {
 			b.setEnv()
 			b.setSettings()
 			slices.SortStableFunc(b.p.features, func(x, y driver.Feature) int { return strings.Compare(x.Name, y.Name) })
-			return nil
+			return b.checkMounts()
 		},
 	}
 }
