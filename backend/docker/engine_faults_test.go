@@ -577,3 +577,111 @@ func TestAContainerThatAnotherProcessStartedAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestAContainerThatIsPaused: what runs is frozen and goes on; what has to be started is an error with the way out; an interrupt
+// (and with it a timeout) is on time all the same.
+func TestAContainerThatIsPaused(t *testing.T) {
+	eng := testEngine(t)
+	needImage(t, eng, imageBashOnly)
+	type end struct {
+		res *elsewhere.Result
+		err error
+	}
+	start := func(b *faulty, s *elsewhere.Session, command string) (ended chan end, interrupt func()) {
+		ended = make(chan end, 1)
+		ctx, cancel := context.WithCancel(b.t.Context())
+		go func() {
+			res, err := s.Run(ctx, command, &elsewhere.RunOptions{Timeout: patience})
+			ended <- end{res, err}
+		}()
+		return ended, cancel
+	}
+	pause := func(b *faulty) (unpause func()) {
+		b.t.Helper()
+		id := b.sb.Info().SandboxID
+		if _, err := eng.ContainerPause(b.t.Context(), id, client.ContainerPauseOptions{}); err != nil {
+			b.t.Fatal(err)
+		}
+		return func() {
+			b.t.Helper()
+			if _, err := eng.ContainerUnpause(b.t.Context(), id, client.ContainerUnpauseOptions{}); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+	}
+	running := func(b *faulty) {
+		b.await("the command runs", func() bool { return b.look(`[[ -e /started ]] && echo yes`) == "yes\n" })
+	}
+
+	t.Run("under a call", func(t *testing.T) {
+		b := on(t, eng).open()
+		s := b.session("")
+		call, _ := start(b, s, `echo early; : >/started; until [[ -e /go ]]; do read -t 0.05 <> <(:); done; echo late`)
+		running(b)
+		b.look(`: >/go`)
+		unpause := pause(b)
+		unpause()
+		if e := <-call; e.err != nil || string(e.res.Output) != "early\nlate\n" || e.res.ExitCode != 0 {
+			t.Errorf("%+v, %v", e.res, e.err)
+		}
+	})
+	t.Run("under a call that is interrupted", func(t *testing.T) {
+		b := on(t, eng).open()
+		s := b.session("")
+		b.run(s, `export A=1`)
+		b.flush(s)
+		call, interrupt := start(b, s, `echo early; : >/started; read -t 100000 <> <(:); echo never >/late`)
+		running(b)
+		unpause := pause(b)
+		begin := time.Now()
+		interrupt()
+		e := <-call
+		within(t, "the interrupt", begin, 3*time.Second) // the grace and a second
+		if e.err != nil || e.res.Cause != elsewhere.Interrupted || e.res.ExitCode != 130 || string(e.res.Output) != "early\n" {
+			t.Errorf("%+v, %v", e.res, e.err)
+		} else if len(e.res.Notices) == 0 {
+			t.Error("not said that the end is not confirmed")
+		}
+		unpause()
+		b.says(s, `echo "$A"`, "1\n")
+		b.await("the call's bash has ended behind it", func() bool {
+			return b.look(`for d in /proc/[0-9]*; do mapfile -d '' a <$d/environ; [[ "${a[*]}" != *ELSEWHERE_CALL=`+e.res.CallID+`* ]] || echo there; done 2>/dev/null; :`) == ""
+		})
+		if got := b.look(`[[ -e /late ]] && echo late; :`); got != "" {
+			t.Error("what was interrupted went on")
+		}
+	})
+	t.Run("between two calls, without a bash that waits", func(t *testing.T) {
+		b := on(t, eng, "spawn_ahead", "0").open()
+		s := b.session("")
+		b.run(s, `echo one >>/calls; export A=1`)
+		b.flush(s)
+		unpause := pause(b)
+		for range 2 {
+			begin := time.Now()
+			_, err := b.try(s, `echo down >>/calls`)
+			wantError(t, err, []error{elsewhere.ErrUnavailable}, "paused", "docker unpause elsewhere-")
+			within(t, "a call in a paused container", begin, told)
+		}
+		unpause()
+		if res := b.says(s, `echo "$A $(</calls)"`, "1 one\n"); res.Recreated != "" {
+			t.Errorf("recreated %q", res.Recreated)
+		}
+	})
+	t.Run("between two calls, with a bash that waits", func(t *testing.T) {
+		b := on(t, eng).open()
+		s := b.session("")
+		b.run(s, `echo one >>/calls; export A=1`)
+		b.flush(s)
+		b.awaitWaitingBash()
+		unpause := pause(b)
+		call, _ := start(b, s, `echo two >>/calls; echo "$A"`)
+		unpause()
+		if e := <-call; e.err != nil || string(e.res.Output) != "1\n" {
+			// It was started while the container was paused, and says so.
+			wantError(t, e.err, []error{elsewhere.ErrUnavailable}, "paused")
+			b.says(s, `echo two >>/calls; echo "$A"`, "1\n")
+		}
+		b.says(s, `while read -r l; do echo "$l"; done </calls`, "one\ntwo\n")
+	})
+}
