@@ -389,6 +389,9 @@ func (c *call) result() (*Result, error) {
 	if c.cause == Signaled && r.ExitMeaning == "" {
 		r.ExitMeaning = exitmeaning.Signal(c.code - 128)
 	}
+	if why := c.explainKill(); why != "" {
+		r.ExitMeaning = why
+	}
 	if r.Cwd == "" {
 		r.Cwd = c.cwd
 	}
@@ -406,6 +409,26 @@ func (c *call) result() (*Result, error) {
 			"the command may have run; look at what it left before running it again")
 	}
 	return r, nil
+}
+
+// killed is the code of a command that was ended by KILL, and explainWait how long a driver may take to say why.
+const (
+	killed      = 128 + 9
+	explainWait = 5 * time.Second
+)
+
+// explainKill asks a driver that knows why a command was killed; "" where nobody does.
+func (c *call) explainKill() string {
+	if c.code != killed || c.cause != Exited && c.cause != Signaled {
+		return ""
+	}
+	explainer, ok := c.sh.at.drv.(driver.ExitExplainer)
+	if !ok {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), explainWait)
+	defer cancel()
+	return explainer.ExplainKill(ctx)
 }
 
 // takeOutput moves what the windows kept into the result.

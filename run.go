@@ -218,6 +218,10 @@ func (s *Session) readyShell(ctx context.Context) (*shell, error) {
 		case bad == "state":
 			broken = state.path
 			sh.drop()
+			// Perhaps another process started the sandbox again: then more than this state is gone.
+			if _, lost := s.sb.reopen(ctx, sh.at); lost != nil {
+				return nil, lost
+			}
 		default:
 			return sh, nil
 		}

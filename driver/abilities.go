@@ -62,3 +62,9 @@ type Downloader interface {
 type Snapshotter interface {
 	Snapshot(ctx context.Context) (id string, err error)
 }
+
+// ExitExplainer knows more of a command that was killed (137) than its code says: that memory had run out, and which setting
+// gives it more. It is asked for such ends alone. "" is nothing known.
+type ExitExplainer interface {
+	ExplainKill(ctx context.Context) string
+}

@@ -55,6 +55,27 @@ func TestConformanceOfAnOrdinaryUser(t *testing.T) {
 	drivertest.Run(t, h)
 }
 
+// podmanSocket is that of the testbed's Podman (test/testbed/podman.sh).
+const podmanSocket = "/run/elsewhere-testbed/podman.sock"
+
+// TestConformanceOnPodman runs what an engine can do differently: state, an end, a sandbox that is lost. The whole suite runs with
+// DOCKER_HOST=unix:///run/elsewhere-testbed/podman.sock; it takes Podman many times as long as Docker.
+func TestConformanceOnPodman(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "unix://"+podmanSocket)
+	eng := testEngine(t)
+	needImage(t, eng, imageDebian)
+	h := harness()
+	h.Parallel = 1
+	h.Only = []string{
+		"state/an exported variable reaches the next call",
+		"kill/C20 a timeout returns what was printed, 124 and its cause, within the promise",
+		"kill/other calls of the session, its background children and other sessions are untouched",
+		"lost/a sandbox that vanished between calls is made again, and the next result says that earlier state is gone",
+		"lost/a call whose sandbox vanishes under it fails as lost and is not run again",
+	}
+	drivertest.Run(t, h)
+}
+
 func harness() *drivertest.Harness {
 	return &drivertest.Harness{
 		Backend:       docker.Backend(),

@@ -25,11 +25,13 @@ type sandbox struct {
 	log   *slog.Logger
 	id    string     // the container's whole id
 	lock  *kept.Lock // nil for a container that nobody else can find
+	since string     // when the container was started that was opened, as the engine says it; "" is not known
 	fresh bool       // the opening itself has started the container
 	// replaced says that the opening itself has removed the one that was there; recreated why the container is another one
 	// than the home remembers, or "".
 	replaced  bool
 	recreated string
+	bare      bool     // the engine has no image for the container, which was there when the opening began
 	user      string   // as which the container runs; "" is root
 	env       []string // added to that of every bash
 	info      driver.Info
@@ -41,6 +43,7 @@ type sandbox struct {
 	tidied atomic.Bool                        // a watchdog runs, which removes the private directory
 	found  atomic.Pointer[[]driver.StateFile] // what lay in the state directory at the opening, for whoever asks first
 	closed atomic.Bool
+	kills  atomic.Int64 // how many processes in the container the kernel has ended for want of memory, when that was last asked
 
 	mu     sync.Mutex
 	live   map[*process]struct{} // whose connections are open
@@ -79,30 +82,18 @@ func available(ctx context.Context, req driver.OpenRequest) error {
 }
 
 func (s *sandbox) open(ctx context.Context) error {
-	image, err := ensureImage(ctx, s.eng.Client, s.req)
+	image, err := s.findImage(ctx)
 	if err != nil {
 		return err
 	}
-	if s.plan, err = makePlan(ctx, s.eng.Client, s.req, image); err != nil {
+	if err := s.planFrom(ctx, image); err != nil {
 		return err
-	}
-	if s.user = s.plan.config.User; s.user == "" && image.Config != nil {
-		s.user = image.Config.User
-	}
-	if s.alone() {
-		s.plan.process = false
-	}
-	var notices []string
-	if s.plan.refresh != nil {
-		if notices, err = s.plan.refresh(ctx); err != nil {
-			return err
-		}
 	}
 	found, err := s.enter(ctx)
 	if err != nil {
 		return err
 	}
-	notices = append(append(found.notices, s.plan.notices...), notices...)
+	notices := append(found.notices, s.plan.notices...)
 	which := s.plan.name + " (" + s.plan.config.Image + ")"
 	if s.req.ThrowAway {
 		which = "a throw-away one (" + s.plan.config.Image + ")"
@@ -119,6 +110,27 @@ func (s *sandbox) open(ctx context.Context) error {
 	s.behind(func() { s.removeDead(found.others) })
 	s.reapBehind()
 	return nil
+}
+
+// planFrom makes the plan for an image and brings up to date what is mounted from this machine.
+func (s *sandbox) planFrom(ctx context.Context, image *client.ImageInspectResult) error {
+	p, err := makePlan(ctx, s.eng.Client, s.req, image)
+	if err != nil {
+		return err
+	}
+	if s.user = p.config.User; s.user == "" && image.Config != nil {
+		s.user = image.Config.User
+	}
+	if s.alone() {
+		p.process = false
+	}
+	s.plan = p
+	if p.refresh == nil {
+		return nil
+	}
+	notices, err := p.refresh(ctx)
+	p.notices = append(p.notices, notices...)
+	return err
 }
 
 // alone says that no other process can find this container: it is a throw-away one, or its identity is this process's alone.
@@ -164,6 +176,10 @@ func (s *sandbox) Alive(ctx context.Context) error {
 	state := answer.Container.State
 	switch state.Status {
 	case container.StateRunning:
+		if s.since != "" && state.StartedAt != s.since {
+			s.giveUp()
+			return failure(driver.KindLost, "the container %s was stopped and has been started again by another process", s.plan.name)
+		}
 		return nil
 	case container.StatePaused:
 		return paused(s.plan.name)

@@ -229,6 +229,9 @@ func (e *engine) explain(what string, err error) error {
 	if client.IsErrConnectionFailed(err) {
 		return e.unreachable(err)
 	}
+	if strings.Contains(err.Error(), "no space left on device") {
+		return failure(driver.KindUnavailable, "%s: %w; the disk of the docker engine at %s is full: free some of it (docker system df, docker system prune) and try again", what, trimmed{err}, e.at)
+	}
 	return failure(classify(err), "%s: %w", what, trimmed{err})
 }
 

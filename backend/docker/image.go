@@ -11,7 +11,9 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
+	dockerspec "github.com/moby/docker-image-spec/specs-go/v1"
 	"github.com/moby/moby/api/pkg/authconfig"
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/jsonstream"
 	"github.com/moby/moby/api/types/registry"
 	"github.com/moby/moby/api/types/system"
@@ -19,6 +21,55 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 )
+
+// findImage gives the image, pulling it unless the engine has it. A container that is there needs none: where its image was
+// deleted it goes on with the settings that were taken from that.
+func (s *sandbox) findImage(ctx context.Context) (*client.ImageInspectResult, error) {
+	name := s.req.Config.String("docker_image")
+	if _, err := s.eng.ImageInspect(ctx, name); errdefs.IsNotFound(err) {
+		c, err := s.eng.ContainerInspect(ctx, newPlanner(s.req, &client.ImageInspectResult{}).p.name, client.ContainerInspectOptions{})
+		if err == nil && c.Container.Config != nil && s.ours(c.Container.Config.Labels) {
+			s.bare = true
+			return imageOf(ctx, s.eng.Client, c.Container), nil
+		}
+	}
+	return ensureImage(ctx, s.eng.Client, s.req)
+}
+
+// imageOf gives what is known of the image that a container was made from, by the container where the engine has it no more.
+func imageOf(ctx context.Context, eng *client.Client, c container.InspectResponse) *client.ImageInspectResult {
+	if image, err := eng.ImageInspect(ctx, c.Image); err == nil {
+		return &image
+	}
+	image := &client.ImageInspectResult{}
+	image.ID = c.Image
+	image.Config = &dockerspec.DockerOCIImageConfig{}
+	image.Config.User, image.Config.Env, image.Config.Entrypoint = c.Config.User, c.Config.Env, c.Config.Entrypoint
+	image.Config.Healthcheck = c.Config.Healthcheck
+	return image
+}
+
+// needImage is for an opening that has to make a container after all: the image is pulled, and the plan made from it.
+func (s *sandbox) needImage(ctx context.Context) error {
+	if !s.bare {
+		return nil
+	}
+	image, err := ensureImage(ctx, s.eng.Client, s.req)
+	if err != nil {
+		return err
+	}
+	s.bare = false
+	said := s.plan.notices
+	if err := s.planFrom(ctx, image); err != nil {
+		return err
+	}
+	for _, notice := range said {
+		if !slices.Contains(s.plan.notices, notice) {
+			s.say(notice)
+		}
+	}
+	return nil
+}
 
 // ensureImage pulls the image unless the engine has it, and inspects it. The pull has a timeout of its own, tells its progress
 // to req.Progress, and uses the credentials that the docker client keeps. Whether the engine can run it is for makePlan to say.
@@ -114,6 +165,7 @@ type pullFailure struct {
 
 func pullFailures() []pullFailure {
 	return []pullFailure{
+		{driver.KindUnavailable, []string{"no space left on device"}, "the engine's disk is full; free some of it (docker system df, docker system prune) and try again"},
 		{driver.KindConfig, []string{"no matching manifest", "does not match the specified platform", "no match for platform"}, "the registry has it for other processors alone; choose another docker_image"},
 		{driver.KindUnavailable, []string{"toomanyrequests", "too many requests", "rate limit"}, "the registry %[1]s refuses more pulls for now; log in (docker login %[1]s) or wait"},
 		{driver.KindConfig, []string{

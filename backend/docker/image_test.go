@@ -34,7 +34,7 @@ func TestAFailedPullIsExplainedInOneLine(t *testing.T) {
 		{"dial tcp 127.0.0.1:1: connect: connection refused", driver.KindUnavailable, "cannot reach"},
 		{"toomanyrequests: You have reached your pull rate limit", driver.KindUnavailable, "refuses more pulls"},
 		{"no matching manifest for linux/riscv64 in the manifest list entries", driver.KindConfig, "other processors"},
-		{"write /var/lib/docker/tmp/x: no space left on device", driver.KindUnavailable, "no space left"},
+		{"write /var/lib/docker/tmp/x: no space left on device", driver.KindUnavailable, "docker system prune"},
 	} {
 		err := explainPull(errors.New(c.text), "ghcr.io/x:y", "ghcr.io", nil)
 		wantKind(t, err, c.kind, "image ghcr.io/x:y cannot be pulled", c.says, c.text)

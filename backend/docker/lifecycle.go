@@ -142,6 +142,9 @@ func (s *sandbox) tryEnter(ctx context.Context) (*surroundings, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.fresh {
+		s.noteStart(ctx)
+	}
 	around, err := s.lookAround(ctx)
 	if err == nil && s.lock != nil {
 		err = s.lock.Use()
@@ -152,6 +155,15 @@ func (s *sandbox) tryEnter(ctx context.Context) (*surroundings, error) {
 	return around, err
 }
 
+// noteStart asks when the container was started: one that is started anew is another one for those who are in it. Without an
+// answer it cannot be told.
+func (s *sandbox) noteStart(ctx context.Context) {
+	s.since = ""
+	if found, err := s.eng.ContainerInspect(ctx, s.id, client.ContainerInspectOptions{}); err == nil && found.Container.State.Running {
+		s.since = found.Container.State.StartedAt
+	}
+}
+
 // errAgain says that the container changed meanwhile.
 var errAgain = errors.New("it changes all the time")
 
@@ -160,6 +172,9 @@ func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
 	found, err := s.eng.ContainerInspect(ctx, s.plan.name, client.ContainerInspectOptions{})
 	switch {
 	case cerrdefs.IsNotFound(err):
+		if err := s.needImage(ctx); err != nil {
+			return false, err
+		}
 		s.fresh = true
 		return true, s.make(ctx)
 	case err != nil:
@@ -187,10 +202,13 @@ func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
 	case action == kept.Refuse:
 		return false, s.refusal(c, diff, running)
 	case action == kept.Replace:
+		if err := s.needImage(ctx); err != nil {
+			return false, err
+		}
 		s.say("the container was made again, since it had been made with other settings: " + s.describe(c, diff))
 		return false, s.removeThen(ctx, c.ID)
 	case running:
-		s.id, s.fresh = c.ID, false
+		s.id, s.fresh, s.since = c.ID, false, c.State.StartedAt
 		return false, nil
 	}
 	s.fresh = true

@@ -43,6 +43,19 @@ func (b *planner) bind(source, target string, readOnly bool) {
 	b.p.host.Mounts = append(b.p.host.Mounts, mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: readOnly})
 }
 
+// checkMounts refuses what Podman's interface for Docker takes apart at its commas, and would say so in words of its own.
+func (b *planner) checkMounts() error {
+	if !b.podman {
+		return nil
+	}
+	for _, m := range b.p.host.Mounts {
+		if strings.Contains(m.Source+m.Target, ",") {
+			return failure(driver.KindConfig, "Podman cannot mount %s on %s: its interface for Docker takes no path with a comma; use another one (terminal.sandbox_dir is where the files of tasks are)", m.Source, m.Target)
+		}
+	}
+	return nil
+}
+
 // setUserMounts takes docker_volumes and what docker_extra_args mounts.
 func (b *planner) setUserMounts() error {
 	key := "docker_volumes"

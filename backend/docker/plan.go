@@ -190,7 +190,7 @@ func (b *planner) steps() []func() error {
 			b.setSettings()
 			b.p.asked, b.p.hidden = b.asked(), b.hiding()
 			slices.SortStableFunc(b.p.features, func(x, y driver.Feature) int { return strings.Compare(x.Name, y.Name) })
-			return nil
+			return b.checkMounts()
 		},
 	}
 }

@@ -385,6 +385,26 @@ func TestRealEveryUserHasAHomeToWriteTo(t *testing.T) {
 	})
 }
 
+func TestRealAPathWithACommaIsMountedOrRefused(t *testing.T) {
+	onEngines(t, func(t *testing.T, e realEngine, eng *client.Client) {
+		dir := filepath.Join(t.TempDir(), "a,b")
+		req := opening(t, e.withImage("debian", settings{"sandbox_dir": dir}))
+		if e.name != "podman" {
+			openBox(t, eng, req).wants("touch /workspace/x && echo ok", "ok\n")
+			if found, err := filepath.Glob(filepath.Join(dir, "docker", "*", "workspace", "x")); err != nil || len(found) != 1 {
+				t.Errorf("%v, %v", found, err)
+			}
+			return
+		}
+		image, err := ensureImage(t.Context(), eng, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = makePlan(t.Context(), eng, req, image)
+		wantKind(t, err, driver.KindConfig, "comma", dir, "sandbox_dir")
+	})
+}
+
 func TestD10FilesBelongToTheCallerWhoAsksForIt(t *testing.T) {
 	onEngines(t, func(t *testing.T, e realEngine, eng *client.Client) {
 		req := opening(t, e.withImage("debian", settings{"docker_run_as_host_user": "true", "docker_mount_cwd_to_workspace": "true"}))

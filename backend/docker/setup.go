@@ -24,6 +24,7 @@ import (
 type surroundings struct {
 	user, home, dir string
 	state, private  string             // directories for state files, of mode 0700
+	kills           string             // what oomFunction printed
 	others          []string           // private directories of other processes of this machine and user
 	files           []driver.StateFile // in the state directory
 	notices         []string
@@ -34,7 +35,8 @@ type surroundings struct {
 // builtins, but for mkdir: where an image has none, the tmpfs itself is the one directory. What it prints ends in NULs.
 // Arguments: the tmpfs, the name of the private directory, what the names of others begin with, the wanted directory, the
 // wanted home.
-const setupScript = `umask 077
+const setupScript = killsFunction + `
+umask 077
 shopt -s nullglob
 root=$1 own=$2 others=$3 dir=$4 home=${5:-$HOME} user=
 while IFS=: read -r name _ uid _ _ place _; do
@@ -56,7 +58,8 @@ else
 	[[ -d $state ]] || state=$root
 	[[ -w $root && -w $state ]] || { echo "$root cannot be written by user $EUID" >&2; exit 1; }
 fi
-printf '%s\0' "elsewhere" "${user:-$EUID}" "$home" "$dir" "$state" "$private"
+countKills
+printf '%s\0' "elsewhere" "${user:-$EUID}" "$home" "$dir" "$state" "$private" "$kills"
 for made in "$root/$others"*; do
 	[[ $made == "$private" ]] || printf '%s\0' "$made"
 done
@@ -71,16 +74,17 @@ func (s *sandbox) lookAround(ctx context.Context) (*surroundings, error) {
 	}
 	out, err := s.run(ctx, setupScript, stateRoot, s.privateName(), s.privatePrefix(), s.plan.dir, s.plan.home)
 	fields := strings.Split(out, "\x00")
-	if err != nil || len(fields) < 7 || fields[0] != "elsewhere" {
+	if err != nil || len(fields) < 8 || fields[0] != "elsewhere" {
 		return nil, s.setupFailed(ctx, out, err)
 	}
-	a := &surroundings{user: fields[1], home: fields[2], dir: fields[3], state: fields[4], private: fields[5]}
-	end := 6 + slices.Index(fields[6:], "")
-	if end < 6 {
+	a := &surroundings{user: fields[1], home: fields[2], dir: fields[3], state: fields[4], private: fields[5], kills: fields[6]}
+	end := 7 + slices.Index(fields[7:], "")
+	if end < 7 {
 		return nil, s.setupFailed(ctx, out, err)
 	}
-	a.others, a.files = fields[6:end], stateFiles(fields[end+1:])
+	a.others, a.files = fields[7:end], stateFiles(fields[end+1:])
 	s.env = []string{"HOME=" + a.home}
+	s.noteKills(a.kills)
 	if want := s.plan.dir; want != "" && a.dir != path.Clean(want) && a.dir != want {
 		a.notices = append(a.notices, "the directory "+want+" is not in the container or cannot be entered; sessions start in "+a.dir)
 	}
@@ -185,11 +189,7 @@ func (s *sandbox) whyEnded(ctx context.Context, state *container.State) error {
 
 // outOfMemory says why a container ended that had too little memory, and the way out.
 func (s *sandbox) outOfMemory() string {
-	limit := "no limit of elsewhere's"
-	if n := s.plan.host.Memory; n > 0 {
-		limit = size(n)
-	}
-	return fmt.Sprintf("it ran out of memory (container_memory, %s): raise container_memory, and apply it with `elsewhere sandbox reset %s`", limit, s.address())
+	return "it ran out of memory; " + s.moreMemory()
 }
 
 // lastWords are what the container's main process has printed.
