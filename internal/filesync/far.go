@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -30,6 +31,7 @@ type scanRequest struct {
 	tree        bool
 	roots       bool // all below the names, too
 	names       []string
+	more        func() []string // names that are known later; nil for none
 	book, probe string
 }
 
@@ -43,7 +45,7 @@ func (f *far) scan(ctx context.Context, req scanRequest) (*listing, error) {
 		how, need = "trees", append(need, "find")
 	case req.names == nil && req.book != "":
 		how = "book"
-	case len(req.names) == 0:
+	case len(req.names) == 0 && req.more == nil:
 		how = "none"
 	}
 	c, err := converse(ctx, f.remote, need, "scan", f.root, how, req.book, req.probe)
@@ -51,11 +53,19 @@ func (f *far) scan(ctx context.Context, req scanRequest) (*listing, error) {
 		return nil, err
 	}
 	defer c.end(ctx)
-	names := make([]string, len(req.names))
-	for i, name := range req.names {
-		names[i] = "./" + name
-	}
-	wait := c.feed(names)
+	wait := c.feed(func(yield func(string) bool) {
+		lists := []func() []string{func() []string { return req.names }, req.more}
+		for _, list := range lists {
+			if list == nil {
+				continue
+			}
+			for _, name := range list() {
+				if !yield("./" + name) {
+					return
+				}
+			}
+		}
+	})
 	l, err := readListing(c, f.root)
 	if err != nil {
 		c.kill()
@@ -147,7 +157,7 @@ func (f *far) tokens(ctx context.Context, items map[string]item, names []string)
 	for i, name := range plain {
 		feed[i] = "./" + name
 	}
-	wait := c.feed(feed)
+	wait := c.feed(slices.Values(feed))
 	err = readTokens(c, strange, tokens)
 	if err != nil {
 		c.kill()

@@ -93,28 +93,50 @@ type pairRun struct {
 
 func (r *pairRun) warn(path, why string) { r.done.Skipped = append(r.done.Skipped, Skip{path, why}) }
 
-// compare looks at both sides.
+// walked is what is here.
+type walked struct {
+	near    map[string]nearItem
+	skipped []Skip
+	err     error
+}
+
+func (r *pairRun) walk() (w walked) {
+	w.near = make(map[string]nearItem, len(r.book.Files))
+	w.err = walkNear(r.Near, "", r.filter.keep, w.near, func(path, why string) { w.skipped = append(w.skipped, Skip{path, why}) })
+	if errors.Is(w.err, fs.ErrNotExist) && !r.ToFar {
+		w.err = nil
+	}
+	return w
+}
+
+// compare looks at both sides at once: the far side begins with the names that the book has.
 func (r *pairRun) compare(ctx context.Context) error {
-	near := map[string]nearItem{}
-	err := walkNear(r.Near, "", r.filter.keep, near, r.warn)
-	if errors.Is(err, fs.ErrNotExist) && !r.ToFar {
-		err = nil
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", r.Near, unwrapPath(err))
-	}
+	here := make(chan struct{})
+	var w walked
+	go func() {
+		defer close(here)
+		w = r.walk()
+	}()
 	req := scanRequest{tree: !r.ToFar || r.Delete}
 	if !req.tree {
-		all := map[string]bool{}
-		for name := range near {
-			all[name] = true
+		req.names = sortedNames(r.book.Files)
+		req.more = func() (names []string) {
+			<-here
+			for name := range w.near {
+				if _, booked := r.book.Files[name]; !booked {
+					names = append(names, name)
+				}
+			}
+			slices.SortFunc(names, sortedAsTree)
+			return names
 		}
-		for name := range r.book.Files {
-			all[name] = true
-		}
-		req.names = sortedNames(all)
 	}
 	l, err := r.far.scan(ctx, req)
+	<-here
+	r.done.Skipped = append(r.done.Skipped, w.skipped...)
+	if w.err != nil {
+		return fmt.Errorf("%s: %w", r.Near, unwrapPath(w.err))
+	}
 	if err != nil {
 		return err
 	}
@@ -127,7 +149,7 @@ func (r *pairRun) compare(ctx context.Context) error {
 		}
 	}
 	// A book of a pair is believed as it is: every token that it tells of is compared with what stat says, or read.
-	r.c = &comparison{near: near, far: l.items, book: r.book, owned: true, force: r.Force, replace: r.Force, modes: true}
+	r.c = &comparison{near: w.near, far: l.items, book: r.book, owned: true, force: r.Force, replace: r.Force, modes: true}
 	ask := r.c.common()
 	return r.c.readFar(ctx, r.far, ask)
 }
@@ -141,7 +163,6 @@ func (c *comparison) common() (names []string) {
 			names = append(names, name)
 		}
 	}
-	slices.Sort(names)
 	return names
 }
 
