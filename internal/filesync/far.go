@@ -22,6 +22,7 @@ type listing struct {
 	generation string // of the far book
 	proof      string // the content of the probe file
 	exists     bool   // the directory is there
+	other      bool   // something else is in its place
 	items      map[string]item
 }
 
@@ -87,7 +88,8 @@ func readListing(c *conversation, root string) (*listing, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case state == "none":
+	case state == "none", state == "other":
+		l.other = state == "other"
 		return l, nil
 	case state == "denied":
 		return nil, fmt.Errorf("%s: cannot be entered", root)

@@ -63,7 +63,9 @@ scan() {
 	if [[ -n $book && -r $book ]]; then IFS= read -r generation <"$book"; fi
 	printf 'generation %s\nproof %s\n' "${generation:0:64}" "${proof:0:64}"
 	if ! cd -P "$root" 2>/dev/null; then
-		if [[ -d $root ]]; then printf 'denied\n'; else printf 'none\n'; fi
+		if [[ -d $root ]]; then printf 'denied\n'
+		elif [[ -e $root ]]; then printf 'other\n'
+		else printf 'none\n'; fi
 		return
 	fi
 	printf 'items\n'

@@ -22,7 +22,7 @@ type Pair struct {
 	Books, Place, ID string
 
 	Exclude   []string // patterns as in .gitignore
-	GitIgnore bool     // .gitignore files of the source count too; only where the source is here
+	GitIgnore bool     // .gitignore files of the source count too
 	Delete    bool     // what is gone at the source is removed, as far as an earlier sync wrote it
 	Force     bool     // the source wins every conflict
 	DryRun    bool     // nothing is changed, here or there
@@ -42,11 +42,11 @@ type Synced struct {
 
 // Sync makes the destination like the source. Paths are relative, with slashes.
 func (p *Pair) Sync(ctx context.Context) (*Synced, error) {
-	if p.GitIgnore && !p.ToFar {
-		return nil, argument(".gitignore files count only where the source is here")
+	if info, err := os.Stat(p.Near); err == nil && !info.IsDir() {
+		return nil, argument("%s is a file, and sync makes one directory like another: copy a file with `elsewhere cp`", p.Near)
 	}
 	root := ""
-	if p.GitIgnore {
+	if p.GitIgnore && p.ToFar {
 		root = p.Near
 	}
 	filter, err := newFilter(p.Exclude, root)
@@ -140,8 +140,16 @@ func (r *pairRun) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !l.exists && !r.ToFar {
+	switch {
+	case l.other:
+		return argument("%s is no directory there, and sync makes one directory like another: copy a file with `elsewhere cp`", r.Far)
+	case !l.exists && !r.ToFar:
 		return argument("%s: there is no such directory there", r.Far)
+	}
+	if r.GitIgnore && !r.ToFar {
+		if err := r.ignoreAsThere(ctx, l, w.near); err != nil {
+			return err
+		}
 	}
 	for name, it := range l.items {
 		if isTemporary(name) || !r.filter.covers(name, it.Type == 'd') {
