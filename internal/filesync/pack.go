@@ -142,8 +142,9 @@ func header(name string, kind byte, mode int64, size int64, mtime time.Time) *ta
 	return &tar.Header{Name: name, Typeflag: kind, Mode: mode, Size: size, ModTime: mtime.Truncate(time.Second), Format: tar.FormatGNU}
 }
 
-// add sends one put. An error is the stream's; a file that cannot be read is skipped.
-func (p *packer) add(it put) error {
+// add sends one put; read is its content where it was read ahead. An error is the stream's; a file that cannot be read is
+// skipped.
+func (p *packer) add(it put, read *content) error {
 	switch it.from.Type {
 	case 'd':
 		return p.addDirectory(it)
@@ -153,6 +154,9 @@ func (p *packer) add(it put) error {
 	default:
 		p.skip(it.name, "it is neither a file nor a directory nor a link")
 		return nil
+	}
+	if read != nil && (read.err != nil || read.data != nil) {
+		return p.addRead(it, read)
 	}
 	if token, ok := p.stage["new/"+it.name]; ok {
 		if have, st, err := it.from.token(); err == nil && have == token {
@@ -171,10 +175,36 @@ func (p *packer) add(it put) error {
 	switch {
 	case info.Size() > bigFile || isSparse(info):
 		return p.addParts(it, f, info)
-	case info.Size() <= smallFile:
-		return p.addSmall(it, f)
+	case info.Size() > smallFile:
+		return p.addStream(it, f, info)
 	}
-	return p.addStream(it, f, info)
+	c := content{info: info}
+	if c.data, c.stat, c.err = readSteady(f, p.buffer); c.err == nil && c.data == nil {
+		c.err = errChanging
+	}
+	if c.err == nil {
+		sum := sha256.Sum256(c.data)
+		c.token = fileToken(sum[:])
+	}
+	return p.addRead(it, &c)
+}
+
+// addRead sends a file that was read whole.
+func (p *packer) addRead(it put, c *content) error {
+	if c.err != nil {
+		p.skip(it.name, unwrapPath(c.err).Error())
+		return nil
+	}
+	it.from.MTime, it.from.Mode = time.Unix(0, c.stat.MTime), c.info.Mode().Perm()
+	if err := p.tar.WriteHeader(header("new/"+it.name, tar.TypeReg, int64(it.from.Mode), int64(len(c.data)), it.from.MTime)); err != nil {
+		return err
+	}
+	if _, err := p.tar.Write(c.data); err != nil {
+		return err
+	}
+	p.moved(int64(len(c.data)))
+	p.sent(it, "put", c.token, c.stat, "")
+	return nil
 }
 
 func (p *packer) sent(it put, kind, token string, st nearStat, how string, parts ...string) {
@@ -208,39 +238,6 @@ func (p *packer) addLink(it put) error {
 		return err
 	}
 	p.sent(it, "put", token, st, "")
-	return nil
-}
-
-// addSmall reads a file whole; one that changes meanwhile is read again.
-func (p *packer) addSmall(it put, f *os.File) error {
-	for range readTries {
-		before, err := f.Stat()
-		if err != nil || before.Size() > smallFile {
-			break
-		}
-		st := statOf(before)
-		st.Checked = time.Now().UnixNano()
-		data := p.buffer[:before.Size()]
-		if _, err = io.ReadFull(io.NewSectionReader(f, 0, before.Size()), data); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			p.skip(it.name, unwrapPath(err).Error())
-			return nil
-		}
-		after, serr := f.Stat()
-		if now := st; err != nil || serr != nil || func() bool { now.Checked = 0; return statOf(after) != now }() {
-			continue
-		}
-		if err := p.tar.WriteHeader(header("new/"+it.name, tar.TypeReg, int64(it.from.Mode), before.Size(), before.ModTime())); err != nil {
-			return err
-		}
-		if _, err := p.tar.Write(data); err != nil {
-			return err
-		}
-		p.moved(before.Size())
-		sum := sha256.Sum256(data)
-		p.sent(it, "put", fileToken(sum[:]), st, "")
-		return nil
-	}
-	p.skip(it.name, errChanging.Error())
 	return nil
 }
 

@@ -101,9 +101,16 @@ func (f *far) sendTo(c *conversation, s *shipment) (*shipped, error) {
 		return nil, err
 	}
 	p.tar = tar.NewWriter(packed)
+	ahead := readAhead(s.puts, func(it put) bool { _, staged := p.stage["new/"+it.name]; return !staged })
+	defer ahead.close()
 	err = func() error {
 		for _, it := range s.puts {
-			if err := p.add(it); err != nil {
+			read := ahead.take(it)
+			err := p.add(it, read)
+			if read != nil {
+				ahead.giveBack(read)
+			}
+			if err != nil {
 				return err
 			}
 			at.Files++
