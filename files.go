@@ -47,7 +47,7 @@ type SyncOptions struct {
 	FromSandbox bool
 
 	Exclude   []string // patterns in the syntax of .gitignore; what they match is left alone on both sides
-	GitIgnore bool     // the .gitignore files of a source on this machine count too
+	GitIgnore bool     // the .gitignore files of the source count too
 	Delete    bool     // remove what is gone at the source, as far as an earlier sync wrote it
 	Force     bool     // the source wins every conflict, and with Delete nothing else stays
 	DryRun    bool     // change nothing

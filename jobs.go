@@ -308,6 +308,7 @@ func (sb *Sandbox) ask(ctx context.Context, data io.Reader, text func(dir, token
 		}
 		if preparer, ok := p.drv.(driver.Preparer); ok {
 			_, _ = preparer.Prepare(ctx) // it may sleep; a failure shows in the next try
+			sb.stepsOver()
 		}
 		if _, lost := sb.reopen(ctx, p); lost != nil {
 			return lost

@@ -27,7 +27,9 @@ type SandboxOptions struct {
 	SpawnAhead *int
 	// Logger is used for everything that is no result; nil discards.
 	Logger *slog.Logger
-	// Progress receives short texts about slow steps; it may be called from any goroutine. May be nil.
+	// Progress receives short texts about slow steps, of opening and of making ready for a call (its files are sent, a sandbox
+	// is started again). After those of a call it gets an empty text before the command begins. It may be called from any
+	// goroutine. May be nil.
 	Progress func(string)
 }
 

@@ -115,6 +115,7 @@ func (c *call) prepare(ctx context.Context) error {
 	c.tries++
 	c.cause, c.code, c.signal, c.lost, c.allRead = "", -1, "", nil, false
 	s := c.s
+	defer s.sb.stepsOver()
 	if err := c.prepareDriver(ctx); err != nil {
 		return err
 	}

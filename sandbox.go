@@ -38,6 +38,7 @@ type Sandbox struct {
 	auditLog    *audit.Log // nil where none is kept
 
 	sane atomic.Bool // a bash has answered as one should
+	told atomic.Bool // the last text about a slow step stands
 
 	current   atomic.Pointer[place]
 	reopening chan struct{} // holds a token while somebody finds out whether the sandbox is lost

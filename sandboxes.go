@@ -61,10 +61,28 @@ func (sb *Sandbox) openRequest(identity string, opts *SandboxOptions) driver.Ope
 	}
 	return driver.OpenRequest{
 		Config: sb.cfg, Task: sb.task, Environ: environ, Dir: sb.dir, ThrowAway: opts.ThrowAway,
-		Logger: sb.log, Progress: opts.Progress,
+		Logger: sb.log, Progress: sb.telling(opts.Progress),
 		Identity: driver.Identity{
 			ID: identity, Profile: profile, Machine: machine, UID: strconv.Itoa(os.Getuid()), Home: sb.home, Owner: sb.owner,
 		},
+	}
+}
+
+// telling passes the texts about slow steps on.
+func (sb *Sandbox) telling(to func(string)) func(string) {
+	if to == nil {
+		return nil
+	}
+	return func(text string) {
+		sb.told.Store(text != "")
+		to(text)
+	}
+}
+
+// stepsOver says that nothing slow goes on any more, if anything was said.
+func (sb *Sandbox) stepsOver() {
+	if sb.told.Load() {
+		sb.request.Progress("")
 	}
 }
 

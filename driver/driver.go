@@ -75,7 +75,7 @@ type OpenRequest struct {
 	// Logger is never nil.
 	Logger *slog.Logger
 
-	// Progress, where not nil, receives short texts about slow steps ("pulling image ... 40 %"). It may be called
+	// Progress, where not nil, receives short texts about slow steps ("pulling image ... 40 %"), of Open and of Prepare. It may be called
 	// from any goroutine.
 	Progress func(string)
 }

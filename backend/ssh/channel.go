@@ -419,7 +419,7 @@ func (w stdin) Write(p []byte) (n int, err error) {
 		if err != nil {
 			return n, err
 		}
-		if err := w.c.sendPacket(msgData, u32(w.c.theirs), text(string(p[:piece]))); err != nil {
+		if err := w.c.sendPacket(msgData, u32(w.c.theirs), u32(uint32(piece)), p[:piece]); err != nil {
 			return n, err
 		}
 		n, p = n+piece, p[piece:]

@@ -28,6 +28,10 @@ type files struct {
 	profile     *filesync.Profile
 	log         *slog.Logger
 
+	say      func(string) // says how far a transfer is; nil for nobody
+	began    time.Time    // the transfer that goes on
+	lastSaid time.Time
+
 	turn     chan struct{} // holds one while somebody sends; what follows is the holder's
 	attempts atomic.Int64  // may be read by others too
 	said     map[string]bool
@@ -50,7 +54,7 @@ func newFiles(s *sandbox, req driver.OpenRequest, a *account) (f *files, notice 
 	}
 	f = &files{
 		name: s.d.name(), home: id.Home, force: cfg.Bool("force_file_sync"), backWait: cfg.Duration("sync_back_timeout"), log: s.log,
-		turn: make(chan struct{}, 1), said: map[string]bool{},
+		say: req.Progress, turn: make(chan struct{}, 1), said: map[string]bool{},
 	}
 	f.credentials = cfg.Strings("credential_files")
 	if a.state == "" {
@@ -63,6 +67,7 @@ func newFiles(s *sandbox, req driver.OpenRequest, a *account) (f *files, notice 
 		// A profile has a state directory of its own there, and so a book of its own.
 		Remote: overAccount{s}, Home: a.home, FarState: a.state, HermesHome: id.Home, Place: f.name, ID: id.ID + "\x00" + id.Profile,
 		SyncBack: cfg.String("sync_back"), MaxBytes: cfg.Bytes("sync_back_max_bytes"), Force: f.force, Logger: s.log,
+		Progress: f.show,
 	})
 	return f, ""
 }
@@ -98,6 +103,7 @@ func (f *files) push(ctx context.Context) (notices []string) {
 	f.said = now
 	sctx, cancel := context.WithTimeout(ctx, sendWait)
 	defer cancel()
+	f.began, f.lastSaid = time.Now(), time.Time{}
 	said, err := f.profile.Push(sctx, mappings)
 	f.attempts.Add(1)
 	notices = append(notices, said...)
@@ -113,6 +119,29 @@ func (f *files) push(ctx context.Context) (notices []string) {
 		}
 	}
 	return notices
+}
+
+// What is over in a moment is not worth a text: a transfer of this many bytes is told of at once, a smaller one when it takes that
+// long; then so often.
+const (
+	worthTelling = 1 << 20
+	longTransfer = 500 * time.Millisecond
+	sayEvery     = 100 * time.Millisecond
+)
+
+// show says how far a transfer is. What comes back when the sandbox is closed is not waited for by a call, and not told of.
+func (f *files) show(p filesync.Progress) {
+	now := time.Now()
+	switch {
+	case f.say == nil || f.began.IsZero() || now.Sub(f.lastSaid) < sayEvery:
+		return
+	case p.AllBytes < worthTelling && now.Sub(f.began) < longTransfer:
+		return
+	}
+	f.lastSaid = now
+	const mib = 1 << 20
+	f.say(fmt.Sprintf("sending skills, caches and credential files to %s: %.1f of %.1f MiB, %d of %d files",
+		f.name, float64(p.Bytes)/mib, float64(p.AllBytes)/mib, p.Files, p.AllFiles))
 }
 
 // mappings says what goes where, and for people what does not. A credential file that cannot be handed out is among them without
@@ -150,6 +179,7 @@ func (f *files) mappings() (mappings []filesync.Mapping, notices []string) {
 func (f *files) pull(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, f.backWait)
 	defer cancel()
+	f.began = time.Time{}
 	done, err := f.profile.Pull(ctx)
 	if done != nil && len(done.Changed) > 0 {
 		f.log.Warn("files were changed by commands and came back", "from", f.name, "files", done.Changed)

@@ -529,3 +529,35 @@ func TestFilesOfAMachineThatIsGone(t *testing.T) {
 		t.Errorf("it is not said: %s", log.String())
 	}
 }
+
+// TestFilesAreToldOf: a call that waits for its files says how far they are, and that it waits no more before its command begins.
+func TestFilesAreToldOf(t *testing.T) {
+	b := newBench(t, "main", "dash")
+	b.settings["force_file_sync"] = "true"
+	b.put("skills/large", noise(6, 4<<20))
+	var mu sync.Mutex
+	var texts []string
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	sb, err := elsewhere.OpenSandbox(ctx, b.config(), &elsewhere.SandboxOptions{Environ: b.environ, Progress: func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		texts = append(texts, text)
+	}})
+	must(t, err)
+	t.Cleanup(func() { closed(t, sb) })
+	s := b.session(sb)
+	b.want(s, `wc -c <~/.hermes/skills/large`, fmt.Sprintln(4<<20))
+	mu.Lock()
+	if n := len(texts); n < 2 || !strings.Contains(texts[0], "sending skills") || !strings.Contains(texts[0], "of 4.0 MiB") || texts[n-1] != "" {
+		t.Errorf("said: %q", texts)
+	}
+	texts = nil
+	mu.Unlock()
+	b.want(s, `echo unchanged`, "unchanged\n")
+	mu.Lock()
+	defer mu.Unlock()
+	if len(texts) > 0 {
+		t.Errorf("nothing was sent, and said: %q", texts)
+	}
+}

@@ -27,6 +27,9 @@ const (
 // maxPacket bounds what a master may send at once; OpenSSH's own limit is 256 KiB.
 const maxPacket = 1 << 20
 
+// longPart is from how many bytes on writing a part of a packet from where it is costs less than copying it.
+const longPart = 2 << 10
+
 // muxConn is a connection to a master, which has said hello.
 type muxConn struct {
 	net.Conn
@@ -83,11 +86,21 @@ func (c *muxConn) send(parts ...[]byte) error {
 	for _, p := range parts {
 		size += len(p)
 	}
-	packet := binary.BigEndian.AppendUint32(make([]byte, 0, 4+size), uint32(size))
-	for _, p := range parts {
+	// A long last part, the data of a stream, is not copied.
+	last := len(parts) - 1
+	if len(parts[last]) < longPart {
+		last++
+	}
+	packet := binary.BigEndian.AppendUint32(make([]byte, 0, 64), uint32(size))
+	for _, p := range parts[:last] {
 		packet = append(packet, p...)
 	}
-	_, err := c.Write(packet)
+	if last == len(parts) {
+		_, err := c.Write(packet)
+		return err
+	}
+	buffers := net.Buffers{packet, parts[last]}
+	_, err := buffers.WriteTo(c.Conn)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/elsewhere-sh/elsewhere/internal/safename"
@@ -42,7 +43,8 @@ func (o *transferFlags) addresses(op string, args []string) (local, remote strin
 	case args[0] == "" || args[1] == "":
 		return "", "", false, ownError(op, "name a file or directory", "an address is empty")
 	case src.remote && dst.remote:
-		return "", "", false, ownError(op, "copy by way of this machine", "%s and %s are both in a sandbox", args[0], args[1])
+		return "", "", false, ownError(op, fmt.Sprintf("go by way of this machine: `elsewhere %s %s ./x`, then `elsewhere %[1]s ./x %[3]s`", op, shown(args[0]), shown(args[1])),
+			"%s and %s are both in a sandbox", args[0], args[1])
 	case !src.remote && !dst.remote:
 		return "", "", false, ownError(op, hint, "%s and %s are both on this machine", args[0], args[1])
 	}

@@ -44,7 +44,7 @@ Exit code: 0; 1 with conflicts, or where something could not be transferred; the
 	f.BoolVar(&o.Delete, "delete", false, "remove what is gone from SRC, as far as an earlier sync wrote it")
 	f.BoolVar(&o.Force, "force", false, "let SRC win every conflict")
 	f.BoolVarP(&o.DryRun, "dry-run", "n", false, "only say what would be done")
-	f.BoolVar(&o.GitIgnore, "gitignore", false, "leave out what the .gitignore files of SRC name, and .git (SRC has to be here)")
+	f.BoolVar(&o.GitIgnore, "gitignore", false, "leave out what the .gitignore files of SRC name, and .git")
 	f.BoolVar(&o.watch, "watch", false, "go on, and sync again after each change (SRC has to be here)")
 	return cmd
 }

@@ -55,6 +55,35 @@ func (s *statusLine) begin() (show func(string), done func()) {
 	return show, done
 }
 
+// steps gives what the slow steps of a sandbox tell their progress to, as long as it lives: an empty text ends a step, and so does
+// end, after which another one may begin.
+func (s *statusLine) steps() (tell func(string), end func()) {
+	var mu sync.Mutex
+	var show func(string)
+	var done func()
+	end = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if done != nil {
+			done()
+		}
+		show, done = nil, nil
+	}
+	tell = func(text string) {
+		if text == "" {
+			end()
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if show == nil {
+			show, done = s.begin()
+		}
+		show(text)
+	}
+	return tell, end
+}
+
 // draw puts text in place of what is there.
 func (s *statusLine) draw(text string) {
 	width, _, err := term.GetSize(int(s.file.Fd()))

@@ -90,8 +90,8 @@ func (a *app) load(t *target) (*config.Config, error) {
 // live to use it.
 func (a *app) open(ctx context.Context, cfg *config.Config, t target, throwAway bool) (*elsewhere.Sandbox, error) {
 	none := 0
-	progress, done := a.status.begin()
-	defer done()
+	progress, opened := a.status.steps()
+	defer opened()
 	return elsewhere.OpenSandbox(ctx, cfg, &elsewhere.SandboxOptions{
 		Task: t.task, ThrowAway: throwAway, SpawnAhead: &none, Logger: a.log, Progress: progress,
 	})

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,8 +43,9 @@ type book struct {
 	Next       string // being written; the far side may have it already
 	Files      map[string]entry
 
-	path string
-	lock *flock.Flock
+	path  string
+	lock  *flock.Flock
+	saved *book // what the file holds; nil is nothing
 }
 
 const bookVersion = 1
@@ -75,18 +77,32 @@ func openBook(ctx context.Context, dir, name string) (*book, error) {
 	}
 	var read book
 	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&read); err == nil && read.Version == bookVersion && read.Files != nil {
-		b.Generation, b.Next, b.Files = read.Generation, read.Next, read.Files
+		b.Version, b.Generation, b.Next, b.Files = read.Version, read.Generation, read.Next, read.Files
+		b.kept()
 	}
 	return b, nil
 }
 
+// kept notes that the file holds the book as it is now.
+func (b *book) kept() {
+	b.saved = &book{Version: b.Version, Generation: b.Generation, Next: b.Next, Files: maps.Clone(b.Files)}
+}
+
+// save writes the book, unless the file holds just that.
 func (b *book) save() error {
 	b.Version = bookVersion
+	if s := b.saved; s != nil && s.Version == b.Version && s.Generation == b.Generation && s.Next == b.Next && maps.Equal(s.Files, b.Files) {
+		return nil
+	}
 	var data bytes.Buffer
 	if err := gob.NewEncoder(&data).Encode(b); err != nil {
 		return err
 	}
-	return atomicfile.Write(b.path, data.Bytes(), 0o600)
+	if err := atomicfile.Write(b.path, data.Bytes(), 0o600); err != nil {
+		return err
+	}
+	b.kept()
+	return nil
 }
 
 func (b *book) close() { _ = b.lock.Close() }

@@ -1,6 +1,7 @@
 package filesync
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"io/fs"
 	"path"
@@ -18,6 +19,9 @@ const (
 	odd       = "o" // a socket, pipe or device
 	unread    = "u" // cannot be read
 )
+
+// fileTokenLen is the length of a file's token.
+const fileTokenLen = 1 + 2*sha256.Size
 
 func fileToken(sum []byte) string    { return "f" + hex.EncodeToString(sum) }
 func linkToken(target string) string { return "l" + target }
@@ -94,12 +98,15 @@ func stampOf(fields []string) string {
 	return strings.Join([]string{fields[1], fields[3], fields[4], fields[5]}, "|")
 }
 
-// escape makes any name one line for bash's read; far.sh undoes it.
+// fieldSep separates the fields of a line of the plan.
+const fieldSep = '\x1f'
+
+// escape makes any name a field of a line; far.sh undoes it.
 func escape(s string) string {
-	if !strings.ContainsAny(s, "\\\n") {
+	if !strings.ContainsAny(s, "\\\n\x1f") {
 		return s
 	}
-	return strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(s)
+	return strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\x1f", `\0037`).Replace(s)
 }
 
 func unescape(s string) string {
@@ -116,5 +123,17 @@ func sameMode(a, b fs.FileMode) bool {
 
 // sortedAsTree orders slash paths so that all below a directory directly follows it.
 func sortedAsTree(a, b string) int {
-	return strings.Compare(strings.ReplaceAll(a, "/", "\x00"), strings.ReplaceAll(b, "/", "\x00"))
+	n := min(len(a), len(b))
+	for i := range n {
+		if x, y := a[i], b[i]; x != y {
+			if x == '/' {
+				x = 0
+			}
+			if y == '/' {
+				y = 0
+			}
+			return int(x) - int(y)
+		}
+	}
+	return len(a) - len(b)
 }

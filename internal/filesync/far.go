@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,6 +22,7 @@ type listing struct {
 	generation string // of the far book
 	proof      string // the content of the probe file
 	exists     bool   // the directory is there
+	other      bool   // something else is in its place
 	items      map[string]item
 }
 
@@ -30,6 +32,7 @@ type scanRequest struct {
 	tree        bool
 	roots       bool // all below the names, too
 	names       []string
+	more        func() []string // names that are known later; nil for none
 	book, probe string
 }
 
@@ -43,7 +46,7 @@ func (f *far) scan(ctx context.Context, req scanRequest) (*listing, error) {
 		how, need = "trees", append(need, "find")
 	case req.names == nil && req.book != "":
 		how = "book"
-	case len(req.names) == 0:
+	case len(req.names) == 0 && req.more == nil:
 		how = "none"
 	}
 	c, err := converse(ctx, f.remote, need, "scan", f.root, how, req.book, req.probe)
@@ -51,11 +54,19 @@ func (f *far) scan(ctx context.Context, req scanRequest) (*listing, error) {
 		return nil, err
 	}
 	defer c.end(ctx)
-	names := make([]string, len(req.names))
-	for i, name := range req.names {
-		names[i] = "./" + name
-	}
-	wait := c.feed(names)
+	wait := c.feed(func(yield func(string) bool) {
+		lists := []func() []string{func() []string { return req.names }, req.more}
+		for _, list := range lists {
+			if list == nil {
+				continue
+			}
+			for _, name := range list() {
+				if !yield("./" + name) {
+					return
+				}
+			}
+		}
+	})
 	l, err := readListing(c, f.root)
 	if err != nil {
 		c.kill()
@@ -77,7 +88,8 @@ func readListing(c *conversation, root string) (*listing, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case state == "none":
+	case state == "none", state == "other":
+		l.other = state == "other"
 		return l, nil
 	case state == "denied":
 		return nil, fmt.Errorf("%s: cannot be entered", root)
@@ -147,7 +159,7 @@ func (f *far) tokens(ctx context.Context, items map[string]item, names []string)
 	for i, name := range plain {
 		feed[i] = "./" + name
 	}
-	wait := c.feed(feed)
+	wait := c.feed(slices.Values(feed))
 	err = readTokens(c, strange, tokens)
 	if err != nil {
 		c.kill()

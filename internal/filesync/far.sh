@@ -2,8 +2,9 @@
 # never in a command line of ours. Lists for xargs end each name with NUL; lists that bash itself reads have one escaped
 # field a line (\\ and \n), since bash reads those in blocks and everything else a byte at a time.
 export LC_ALL=C TZ=UTC0
-unset -v BASH_ENV CDPATH TAR_OPTIONS GZIP ZSTD_CLEVEL ZSTD_NBTHREADS POSIXLY_CORRECT
+unset -v BASH_ENV CDPATH PERL5OPT PERL5LIB PERLIO TAR_OPTIONS GZIP ZSTD_CLEVEL ZSTD_NBTHREADS POSIXLY_CORRECT
 set -f
+sep=$'\037' # between the fields of the plan
 
 # arg reads the next argument.
 arg() { IFS= read -r -d '' "$1"; }
@@ -62,7 +63,9 @@ scan() {
 	if [[ -n $book && -r $book ]]; then IFS= read -r generation <"$book"; fi
 	printf 'generation %s\nproof %s\n' "${generation:0:64}" "${proof:0:64}"
 	if ! cd -P "$root" 2>/dev/null; then
-		if [[ -d $root ]]; then printf 'denied\n'; else printf 'none\n'; fi
+		if [[ -d $root ]]; then printf 'denied\n'
+		elif [[ -e $root ]]; then printf 'other\n'
+		else printf 'none\n'; fi
 		return
 	fi
 	printf 'items\n'
@@ -74,7 +77,7 @@ scan() {
 		roots=()
 		while IFS= read -r -d '' name; do [[ ! -e $name ]] || roots[${#roots[@]}]=$name; done
 		((${#roots[@]} == 0)) || find -H "${roots[@]}" -name '.elsewhere-sync-*' -prune -o -print0 | xargs -0 "${stats[@]}" ;;
-	list) xargs -0 "${stats[@]}" 2>/dev/null ;;
+	list) xargs -0 -n 1000 "${stats[@]}" 2>/dev/null ;; # while the rest of the names comes
 	book) if [[ -n $generation ]]; then { IFS= read -r generation; xargs -0 "${stats[@]}"; } <"$book" 2>/dev/null; fi ;;
 	esac
 	printf '//end//\n'
@@ -194,17 +197,21 @@ adopt() {
 
 # receive unpacks the archive on standard input into the stage.
 receive() {
-	local -a codes
+	local -a codes flags
+	flags=()
+	# Long reads: with its usual ones tar and the server wake each other five times as often.
+	case $(tar --version 2>/dev/null) in *GNU*) flags=(-b 128) ;; esac
 	tarred=0
 	case $1 in
-	zstd) zstd -dcq | tar -xpof - -C "$stage"; codes=("${PIPESTATUS[@]}") ;;
-	gzip) gzip -dc | tar -xpof - -C "$stage"; codes=("${PIPESTATUS[@]}") ;;
-	*) tar -xpof - -C "$stage"; codes=($?) ;;
+	zstd) zstd -dcq | tar ${flags[@]+"${flags[@]}"} -xpof - -C "$stage"; codes=("${PIPESTATUS[@]}") ;;
+	gzip) gzip -dc | tar ${flags[@]+"${flags[@]}"} -xpof - -C "$stage"; codes=("${PIPESTATUS[@]}") ;;
+	*) tar ${flags[@]+"${flags[@]}"} -xpof - -C "$stage"; codes=($?) ;;
 	esac
 	case "${codes[*]}" in *[1-9]*) tarred=1 ;; esac
-	complete=0
-	if [[ -f $stage/plan && -f $stage/book ]]; then survey; fi
-	((complete)) && return 0
+	if [[ -f $stage/plan && -f $stage/book ]] && read_plan; then
+		survey
+		return 0
+	fi
 	# What arrived stays for the next attempt, but where there is no room it would only be in the way.
 	local free why=cut
 	if free=$(df -Pk "$stage" 2>/dev/null); then
@@ -219,9 +226,24 @@ receive() {
 	return 1
 }
 
-# planned reads the next record of the plan.
+# read_plan reads the plan's lines into records; a plan that is not complete is none.
+read_plan() {
+	records=()
+	if [[ $(type -t mapfile) == builtin ]]; then mapfile -t records <"$stage/plan"
+	else
+		local line
+		while IFS= read -r line; do records[${#records[@]}]=$line; done <"$stage/plan"
+	fi
+	((${#records[@]} > 1)) || return
+	[[ ${records[${#records[@]} - 1]} == "end$sep"* ]]
+}
+
+# planned takes a record of the plan apart: kind, name, expect, new, how.
 planned() {
-	IFS= read -r kind && IFS= read -r name && IFS= read -r expect && IFS= read -r new && IFS= read -r how || return
+	local IFS=$sep
+	local -a fields
+	fields=(${records[$1]})
+	kind=${fields[0]-} name=${fields[1]-} expect=${fields[2]-} new=${fields[3]-} how=${fields[4]-}
 	unescape name; unescape expect; unescape new
 }
 
@@ -237,13 +259,13 @@ whole() {
 	[[ $state == "$new" ]]
 }
 
-# assemble puts a file together from its parts: "size mode time count", then "offset file" lines, which it reads in any case.
+# assemble puts a file together from its parts: "size mode time count" in how, then "offset part" in each line from $1 on.
 assemble() {
-	local size mode stamp count offset part ok=1 file=$stage/new/$name
+	local size mode stamp count offset part i ok=1 file=$stage/new/$name
 	IFS=' ' read -r size mode stamp count <<<"$how"
 	mkdir -p "${file%/*}" && : >"$file" || ok=0
-	while ((count-- > 0)); do
-		IFS=' ' read -r offset part
+	for ((i = $1; i < $1 + count; i++)); do
+		offset=${records[i]% *} part=${records[i]#* }
 		((ok)) && dd if="$stage/part/$part" of="$file" bs=4096 seek=$((offset / 4096)) conv=notrunc 2>/dev/null || ok=0
 		rm -f "./$stage/part/$part"
 	done
@@ -252,21 +274,18 @@ assemble() {
 	if ((!ok)); then rm -f "$file"; return 1; fi
 }
 
-# survey is the first walk through the plan: it puts together what came in parts, lists what stands where something is to
-# go, hashes the plain files among that at once, lists all names for the stamps, and sees whether the plan is complete.
+# survey goes through the records that the plan's first line names: it puts together what came in parts, and hashes at once the
+# plain files that stand where something is to go.
 survey() {
-	local kind name expect new how
-	while planned; do
-		case $kind in
-		end) complete=1 ;;
-		put | parts) printf '%s\0' "./$name" >&5 ;;
-		esac
-		if [[ $kind == parts ]] && ! assemble; then tarred=1; fi
-		case $expect in '*' | -) continue ;; esac
+	local kind name expect new how i
+	for i in ${records[0]}; do
+		planned "$i"
+		if [[ $kind == parts ]] && ! assemble $((i + 1)); then tarred=1; fi
+		case $expect in f*) ;; *) continue ;; esac
 		case $name in *[\\$'\n\r']*) continue ;; esac
 		state "./$name"
 		[[ $state != f ]] || printf '%s\0' "./$name" >&4
-	done <"$stage/plan" 4>"$stage/hash" 5>"$stage/paths"
+	done 4>"$stage/hash"
 	if [[ -s $stage/hash ]]; then xargs -0 "${hasher[@]}" <"$stage/hash" >"$stage/hashed" 2>/dev/null; else : >"$stage/hashed"; fi
 }
 
@@ -284,46 +303,67 @@ found() {
 	hash_one "./$1"
 }
 
-# commit carries the plan out. Files that go into one directory are moved by one mv; a directory that is not there yet is
-# moved whole.
+# commit carries the plan out.
 commit() {
-	local kind name expect new how state hashed index=-1 whole_tree=/ dir='' parent i
-	local -a moves numbers
-	moves=() numbers=()
-	while planned <&3; do
-		index=$((index + 1))
-		if [[ $kind == parts ]]; then
-			for ((i = ${how##* }; i > 0; i--)); do IFS= read -r _ <&3; done
-			kind=put
-		fi
-		# Below a directory that was moved whole everything is in its place; "chmod" is still to be done.
-		if [[ $kind != chmod && $name/ == "$whole_tree"* ]]; then continue; fi
+	local state hashed dir='' several=0 perl=0
+	local -a moves places numbers
+	moves=() places=() numbers=()
+	! have perl || perl=1
+	carry 1 ${#records[@]} 6<"$stage/hashed"
+	printf 'committed %d\n' $((${#records[@]} - 1))
+}
+
+# carry carries out the records from $1 on, up to $2. What goes into one directory is moved by one mv, and where there is perl
+# all is renamed by one; a directory that is not there yet is moved whole, and the records of what is in it, whose number it
+# tells, are passed over.
+carry() {
+	local index kind name expect new how parent
+	for ((index = $1; index < $2; index++)); do
+		planned $index
 		case $name in */*) parent=${name%/*} ;; *) parent=. ;; esac
-		if [[ $kind != put || $parent != "$dir" ]]; then flush; fi
+		case $kind in put | parts | tree) [[ $perl == 1 || $parent == "$dir" ]] || flush ;; *) flush ;; esac
 		case $kind in
 		tree | dir) directory ;;
 		put) put ;;
+		parts) put; index=$((index + ${how##* })) ;;
 		remove) remove ;;
 		end) ;;
 		chmod) chmod "$how" "./$name" 2>/dev/null || skip $index 'its mode cannot be set' ;;
 		*) skip $index "unknown: $kind" ;;
 		esac
-	done 3<"$stage/plan" 6<"$stage/hashed"
+	done
 	flush
-	printf 'committed %d\n' "$index"
 }
 
+# directory makes a directory. $how is its mode, and for a tree how many records are about what is in it.
 directory() {
 	if [[ -d ./$name && (! -L ./$name || $expect == follow) ]]; then return; fi
 	if [[ -e ./$name || -L ./$name ]]; then
 		if [[ $expect != '*' ]]; then skip $index 'something else is in its place'; return; fi
 		rm -f "./$name"
 	fi
-	if [[ $kind == tree && -d $stage/new/$name ]] && ((tarred == 0)) && mv "./$stage/new/$name" "./$name" 2>/dev/null; then
-		whole_tree=$name/
+	if [[ $kind == tree && -d $stage/new/$name ]] && ((tarred == 0)) && move; then
+		index=$((index + ${how#* }))
 		return
 	fi
-	if (umask "$was"; mkdir -p "./$name"); then chmod "$how" "./$name"; else skip $index 'the directory cannot be made'; fi
+	make_directory
+}
+
+make_directory() {
+	if (umask "$was"; mkdir -p "./$name"); then chmod "${how% *}" "./$name"; else skip $index 'the directory cannot be made'; fi
+}
+
+# move adds the record to what is moved to its directory next.
+move() {
+	if [[ $parent != "$dir" ]]; then
+		if [[ ! -d ./$parent ]] && ! (umask "$was"; mkdir -p "./$parent"); then return 1; fi
+		((${#moves[@]} == 0)) || several=1
+		dir=$parent
+	fi
+	moves[${#moves[@]}]=./$stage/new/$name
+	places[${#places[@]}]=./$name
+	numbers[${#numbers[@]}]=$index
+	if ((${#moves[@]} >= 500)); then flush; fi
 }
 
 # put moves a staged file or link to its place where that holds nothing, what is expected, or what is to go there.
@@ -349,22 +389,38 @@ put() {
 			return
 		fi ;;
 	esac
-	dir=$parent
-	if [[ ! -d ./$dir ]] && ! (umask "$was"; mkdir -p "./$dir"); then skip $index 'its directory cannot be made'; return; fi
-	moves[${#moves[@]}]=./$stage/new/$name
-	numbers[${#numbers[@]}]=$index
-	if ((${#moves[@]} >= 500)); then flush; fi
+	move || skip $index 'its directory cannot be made'
 }
 
-# flush moves what was gathered for $dir; where that fails, one by one to find out which.
+# flush moves what was gathered; where that fails, one by one to find out which. A tree that cannot be moved is made and filled
+# file by file.
 flush() {
-	if ((${#moves[@]})) && ! mv -f "${moves[@]}" "./$dir/" 2>/dev/null; then
-		for ((i = 0; i < ${#moves[@]}; i++)); do
-			[[ -e ${moves[i]} || -L ${moves[i]} ]] || continue
-			mv -f "${moves[i]}" "./$dir/" || skip "${numbers[i]}" 'it cannot be written'
-		done
-	fi
-	moves=() numbers=() dir=
+	((${#moves[@]})) || return 0
+	local i failed
+	local -a from to which
+	from=("${moves[@]}") to=("${places[@]}") which=("${numbers[@]}") failed=0
+	if ((several)); then rename_all; else mv -f "${from[@]}" "./$dir/" 2>/dev/null; fi || failed=1
+	moves=() places=() numbers=() dir='' several=0
+	((failed)) || return 0
+	for ((i = 0; i < ${#from[@]}; i++)); do
+		[[ -e ${from[i]} || -L ${from[i]} ]] || continue
+		mv -f "${from[i]}" "${to[i]%/*}/" 2>/dev/null || refused "${which[i]}"
+	done
+}
+
+# rename_all renames each of from to its place in to.
+rename_all() {
+	for ((i = 0; i < ${#from[@]}; i++)); do printf '%s\0%s\0' "${from[i]}" "${to[i]}"; done |
+		perl -e '$/ = "\0"; while (defined($f = <STDIN>) && defined($t = <STDIN>)) { chomp($f, $t); rename($f, $t) or $bad = 1 } exit($bad)' 2>/dev/null
+}
+
+# refused is about a record that could not be moved.
+refused() {
+	local index=$1 kind name expect new how
+	planned $index
+	if [[ $kind != tree ]]; then skip $index 'it cannot be written'; return; fi
+	if [[ ! -d ./$name || -L ./$name ]]; then make_directory; fi
+	carry $((index + 1)) $((index + 1 + ${how#* }))
 }
 
 remove() {

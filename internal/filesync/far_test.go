@@ -156,7 +156,7 @@ func tree(t *testing.T, dir string) map[string]string {
 
 // oddNames are names that have hurt somebody.
 var oddNames = []string{
-	"plain", "with space", " leading", "trailing ", "-rf", "--help", "a; touch pwned #", "$(touch pwned)", "new\nline",
+	"plain", "with space", " leading", "trailing ", "-rf", "--help", "a; touch pwned #", "$(touch pwned)", "new\nline", "unit\x1fsep", "unit\x1f5",
 	"\n", "back\\slash", "back\\nslash", "tab\there", "quote\"'", "*", "?", "[a]", "~", "..x", "x..", "...", "invalid\xff\xfeutf8", "ünïcödé",
 	"pipe|bar", "a|b|c//", "cr\rhere", "%s%n", "@file", "{a,b}", "!x", strings.Repeat("n", 250), "d/-x", "d/new\nline", "d/in\\x/y", "empty",
 }

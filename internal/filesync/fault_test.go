@@ -89,7 +89,7 @@ func TestAFileThatChangesWhileItIsSent(t *testing.T) {
 			}
 			p, src, dst := pairHere(t, &bashHere{}, true)
 			write(t, filepath.Join(src, "steady"), "steady")
-			file := filepath.Join(src, "log")
+			file := filepath.Join(src, "new", "log") // its directory goes as a whole where it can
 			write(t, file, noise(1, size))
 			stop := make(chan struct{})
 			var writer sync.WaitGroup
@@ -122,11 +122,11 @@ func TestAFileThatChangesWhileItIsSent(t *testing.T) {
 				t.Error(string(b), err)
 			}
 			// Either it was caught whole, or not at all and said.
-			if b, err := os.ReadFile(filepath.Join(dst, "log")); err == nil {
+			if b, err := os.ReadFile(filepath.Join(dst, "new", "log")); err == nil {
 				if text, _ := os.ReadFile(file); !strings.HasPrefix(string(text), string(b)) || len(b) < size {
 					t.Error("half of it was sent")
 				}
-			} else if len(done.Skipped) != 1 || done.Skipped[0].Path != "log" {
+			} else if len(done.Skipped) != 1 || done.Skipped[0].Path != "new/log" {
 				t.Errorf("skipped: %v", done.Skipped)
 			}
 			if done := syncPair(t, p); len(done.Skipped) > 0 {

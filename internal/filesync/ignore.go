@@ -1,7 +1,10 @@
 package filesync
 
 import (
+	"context"
+	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -83,4 +86,63 @@ func (f *filter) one(parts []string, isDir bool) bool {
 		f.matcher = gitignore.NewMatcher(append(append([]gitignore.Pattern{}, f.git...), f.patterns...))
 	}
 	return !f.matcher.Match(parts, isDir)
+}
+
+// mostIgnored is how much the .gitignore files of a far source may hold together, in bytes.
+const mostIgnored = 4 << 20
+
+// ignoreAsThere reads the .gitignore files of a far source, and drops what they leave out from both sides. One that cannot be
+// read is an error: what it leaves out would be transferred.
+func (r *pairRun) ignoreAsThere(ctx context.Context, l *listing, near map[string]nearItem) error {
+	dir, err := os.MkdirTemp("", "elsewhere-ignore-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // the system clears it some day
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var gets []get
+	for name, it := range l.items {
+		if path.Base(name) != ".gitignore" || it.Type != 'f' || !r.filter.covers(name, false) {
+			continue
+		}
+		if err := root.MkdirAll(filepath.FromSlash(path.Dir(name)), 0o700); err != nil {
+			return err
+		}
+		gets = append(gets, get{name, it, "*"})
+	}
+	done, err := r.far.fetch(ctx, gets, arrivals{
+		root: root, max: mostIgnored,
+		place: func(name string) (string, string) { return name, "" },
+		now:   func(rel string) (string, error) { return typeAt(root, rel) },
+	})
+	if err != nil {
+		return fmt.Errorf("the .gitignore files there, which say what is left out, cannot be read: %w", err)
+	}
+	for _, skip := range done.skipped {
+		return fmt.Errorf("%s there, which says what is left out, cannot be read: %s", shownName(skip.Path), skip.Why)
+	}
+	if r.filter, err = newFilter(r.Exclude, dir); err != nil {
+		return err
+	}
+	// As a walk does: a directory's own file counts only where the directory does.
+	left := "/"
+	for _, name := range sortedNames(l.items) {
+		isDir := l.items[name].Type == 'd'
+		if strings.HasPrefix(name, left) {
+			continue
+		}
+		if !r.filter.keep(name, isDir) && isDir {
+			left = name + "/"
+		}
+	}
+	for name, it := range near {
+		if !r.filter.covers(name, it.Type == 'd') {
+			delete(near, name)
+		}
+	}
+	return nil
 }

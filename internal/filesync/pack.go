@@ -10,7 +10,9 @@ import (
 	"hash"
 	"io"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -39,8 +41,9 @@ type removal struct{ name, expect string }
 type packer struct {
 	tar    *tar.Writer
 	stage  map[string]string // what is in the stage already: name there, token
-	plan   bytes.Buffer
-	names  []string // of the plan's records
+	plan   []record
+	spoilt []string // what was sent for nothing and must not reach its place
+	names  []string // what each line of the finished plan is about
 	tokens map[string]string
 	stats  map[string]nearStat
 	skip   func(name, why string)
@@ -48,13 +51,87 @@ type packer struct {
 	buffer []byte
 }
 
-// record adds a record to the plan.
-func (p *packer) record(kind, name, expect, token, how string) {
-	for _, field := range []string{kind, name, expect, token, how} {
-		p.plan.WriteString(escape(field))
-		p.plan.WriteByte('\n')
+// record is one step of the plan: a line of these fields, and for a file in parts a line for each of them.
+type record struct {
+	kind, name, expect, token, how string
+	parts                          []string
+}
+
+func (p *packer) record(kind, name, expect, token, how string, parts ...string) {
+	p.plan = append(p.plan, record{kind, name, expect, token, how, parts})
+}
+
+// script writes the plan as far.sh reads it, and what each of its lines is about. The first line has the numbers of those that
+// need a look before anything is done.
+func (p *packer) script() (text []byte, names []string) {
+	var body bytes.Buffer
+	var look []string
+	names = []string{""}
+	trees := p.trees()
+	for i, r := range p.plan {
+		if r.kind == "parts" || strings.HasPrefix(r.expect, "f") && len(r.expect) == fileTokenLen {
+			look = append(look, strconv.Itoa(len(names)))
+		}
+		if r.kind == "tree" {
+			if lines, whole := trees[i]; whole {
+				r.how += " " + strconv.Itoa(lines)
+			} else {
+				r.kind = "dir"
+			}
+		}
+		for j, field := range []string{r.kind, r.name, r.expect, r.token, r.how} {
+			if j > 0 {
+				body.WriteByte(fieldSep)
+			}
+			body.WriteString(escape(field))
+		}
+		body.WriteByte('\n')
+		names = append(names, r.name)
+		for _, part := range r.parts {
+			body.WriteString(part + "\n")
+			names = append(names, "")
+		}
 	}
-	p.names = append(p.names, name)
+	return append([]byte(strings.Join(look, " ")+"\n"), body.Bytes()...), names
+}
+
+// trees says how many lines are about what is in each tree of the plan, by its number there. A tree with something that was
+// sent for nothing is not among them: it cannot be moved as a whole.
+func (p *packer) trees() map[int]int {
+	trees := map[int]int{}
+	var open []int
+	for i, r := range p.plan {
+		for len(open) > 0 && !strings.HasPrefix(r.name, p.plan[open[len(open)-1]].name+"/") {
+			open = open[:len(open)-1]
+		}
+		if r.kind != "tree" && r.kind != "dir" && r.kind != "put" && r.kind != "parts" {
+			break // nothing comes in behind
+		}
+		for _, tree := range open {
+			trees[tree] += 1 + len(r.parts)
+		}
+		if r.kind == "tree" {
+			trees[i] = 0
+			open = append(open, i)
+		}
+	}
+	for i := range trees {
+		if slices.ContainsFunc(p.spoilt, func(name string) bool { return strings.HasPrefix(name, p.plan[i].name+"/") }) {
+			delete(trees, i)
+		}
+	}
+	return trees
+}
+
+// paths lists what is to be in its place, for the far side's stat.
+func (p *packer) paths() []byte {
+	var list bytes.Buffer
+	for _, r := range p.plan {
+		if r.kind == "put" || r.kind == "parts" {
+			list.WriteString("./" + r.name + "\x00")
+		}
+	}
+	return list.Bytes()
 }
 
 // header is one for a member of the stage. The GNU format takes names as bytes, of any length, and every tar reads it.
@@ -65,8 +142,9 @@ func header(name string, kind byte, mode int64, size int64, mtime time.Time) *ta
 	return &tar.Header{Name: name, Typeflag: kind, Mode: mode, Size: size, ModTime: mtime.Truncate(time.Second), Format: tar.FormatGNU}
 }
 
-// add sends one put. An error is the stream's; a file that cannot be read is skipped.
-func (p *packer) add(it put) error {
+// add sends one put; read is its content where it was read ahead. An error is the stream's; a file that cannot be read is
+// skipped.
+func (p *packer) add(it put, read *content) error {
 	switch it.from.Type {
 	case 'd':
 		return p.addDirectory(it)
@@ -76,6 +154,9 @@ func (p *packer) add(it put) error {
 	default:
 		p.skip(it.name, "it is neither a file nor a directory nor a link")
 		return nil
+	}
+	if read != nil && (read.err != nil || read.data != nil) {
+		return p.addRead(it, read)
 	}
 	if token, ok := p.stage["new/"+it.name]; ok {
 		if have, st, err := it.from.token(); err == nil && have == token {
@@ -94,15 +175,41 @@ func (p *packer) add(it put) error {
 	switch {
 	case info.Size() > bigFile || isSparse(info):
 		return p.addParts(it, f, info)
-	case info.Size() <= smallFile:
-		return p.addSmall(it, f)
+	case info.Size() > smallFile:
+		return p.addStream(it, f, info)
 	}
-	return p.addStream(it, f, info)
+	c := content{info: info}
+	if c.data, c.stat, c.err = readSteady(f, p.buffer); c.err == nil && c.data == nil {
+		c.err = errChanging
+	}
+	if c.err == nil {
+		sum := sha256.Sum256(c.data)
+		c.token = fileToken(sum[:])
+	}
+	return p.addRead(it, &c)
 }
 
-func (p *packer) sent(it put, kind, token string, st nearStat, how string) {
+// addRead sends a file that was read whole.
+func (p *packer) addRead(it put, c *content) error {
+	if c.err != nil {
+		p.skip(it.name, unwrapPath(c.err).Error())
+		return nil
+	}
+	it.from.MTime, it.from.Mode = time.Unix(0, c.stat.MTime), c.info.Mode().Perm()
+	if err := p.tar.WriteHeader(header("new/"+it.name, tar.TypeReg, int64(it.from.Mode), int64(len(c.data)), it.from.MTime)); err != nil {
+		return err
+	}
+	if _, err := p.tar.Write(c.data); err != nil {
+		return err
+	}
+	p.moved(int64(len(c.data)))
+	p.sent(it, "put", c.token, c.stat, "")
+	return nil
+}
+
+func (p *packer) sent(it put, kind, token string, st nearStat, how string, parts ...string) {
 	p.tokens[it.name], p.stats[it.name] = token, st
-	p.record(kind, it.name, it.expect, token, how)
+	p.record(kind, it.name, it.expect, token, how, parts...)
 }
 
 func (p *packer) addDirectory(it put) error {
@@ -134,39 +241,6 @@ func (p *packer) addLink(it put) error {
 	return nil
 }
 
-// addSmall reads a file whole; one that changes meanwhile is read again.
-func (p *packer) addSmall(it put, f *os.File) error {
-	for range readTries {
-		before, err := f.Stat()
-		if err != nil || before.Size() > smallFile {
-			break
-		}
-		st := statOf(before)
-		st.Checked = time.Now().UnixNano()
-		data := p.buffer[:before.Size()]
-		if _, err = io.ReadFull(io.NewSectionReader(f, 0, before.Size()), data); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			p.skip(it.name, unwrapPath(err).Error())
-			return nil
-		}
-		after, serr := f.Stat()
-		if now := st; err != nil || serr != nil || func() bool { now.Checked = 0; return statOf(after) != now }() {
-			continue
-		}
-		if err := p.tar.WriteHeader(header("new/"+it.name, tar.TypeReg, int64(it.from.Mode), before.Size(), before.ModTime())); err != nil {
-			return err
-		}
-		if _, err := p.tar.Write(data); err != nil {
-			return err
-		}
-		p.moved(before.Size())
-		sum := sha256.Sum256(data)
-		p.sent(it, "put", fileToken(sum[:]), st, "")
-		return nil
-	}
-	p.skip(it.name, errChanging.Error())
-	return nil
-}
-
 // addStream sends a file as it is read. One that changed meanwhile has been sent for nothing: the plan leaves it out.
 func (p *packer) addStream(it put, f *os.File, info os.FileInfo) error {
 	size := info.Size()
@@ -185,8 +259,11 @@ func (p *packer) addStream(it put, f *os.File, info os.FileInfo) error {
 }
 
 // finish records a file that was sent unless it changed meanwhile.
-func (p *packer) finish(it put, f *os.File, st nearStat, checked int64, rerr error, kind string, h hash.Hash, how string) {
+func (p *packer) finish(it put, f *os.File, st nearStat, checked int64, rerr error, kind string, h hash.Hash, how string, parts ...string) {
 	after, err := f.Stat()
+	if rerr != nil || err != nil || statOf(after) != st {
+		p.spoilt = append(p.spoilt, it.name)
+	}
 	switch {
 	case rerr != nil:
 		p.skip(it.name, unwrapPath(rerr).Error())
@@ -194,7 +271,7 @@ func (p *packer) finish(it put, f *os.File, st nearStat, checked int64, rerr err
 		p.skip(it.name, errChanging.Error())
 	default:
 		st.Checked = checked
-		p.sent(it, kind, fileToken(h.Sum(nil)), st, how)
+		p.sent(it, kind, fileToken(h.Sum(nil)), st, how, parts...)
 	}
 }
 
@@ -228,9 +305,8 @@ func (p *packer) addParts(it put, f *os.File, info os.FileInfo) error {
 	size, st, checked := info.Size(), statOf(info), time.Now().UnixNano()
 	id := sha256.Sum256([]byte(it.name))
 	whole := sha256.New()
-	var how bytes.Buffer
+	var parts []string
 	var at int64 // up to here it is hashed
-	count := 0
 	var failed error
 	for offset := int64(0); offset < size && failed == nil; {
 		from, to := offset, size
@@ -251,19 +327,14 @@ func (p *packer) addParts(it put, f *os.File, info os.FileInfo) error {
 			return err
 		}
 		failed = rerr
-		fmt.Fprintf(&how, "%d %s\n", from, part)
-		count++
+		parts = append(parts, fmt.Sprintf("%d %s", from, part))
 		at, offset = to, to
 	}
 	if err := zeros(whole, size-at); err != nil {
 		return err
 	}
 	stamp := info.ModTime().UTC().Format("200601021504.05")
-	before := len(p.names)
-	p.finish(it, f, st, checked, failed, "parts", whole, fmt.Sprintf("%d %o %s %d", size, it.from.Mode.Perm(), stamp, count))
-	if len(p.names) > before {
-		p.plan.Write(how.Bytes())
-	}
+	p.finish(it, f, st, checked, failed, "parts", whole, fmt.Sprintf("%d %o %s %d", size, it.from.Mode.Perm(), stamp, len(parts)), parts...)
 	return nil
 }
 
@@ -306,10 +377,12 @@ func (p *packer) close(puts []put, removes []removal, book []byte) error {
 		}
 	}
 	p.record("end", "", "", "", "")
+	var plan []byte
+	plan, p.names = p.script()
 	for _, m := range []struct {
 		name string
 		data []byte
-	}{{"book", book}, {"plan", p.plan.Bytes()}} {
+	}{{"book", book}, {"paths", p.paths()}, {"plan", plan}} {
 		if err := p.tar.WriteHeader(header(m.name, tar.TypeReg, 0o600, int64(len(m.data)), time.Now())); err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ type Pair struct {
 	Books, Place, ID string
 
 	Exclude   []string // patterns as in .gitignore
-	GitIgnore bool     // .gitignore files of the source count too; only where the source is here
+	GitIgnore bool     // .gitignore files of the source count too
 	Delete    bool     // what is gone at the source is removed, as far as an earlier sync wrote it
 	Force     bool     // the source wins every conflict
 	DryRun    bool     // nothing is changed, here or there
@@ -42,11 +42,11 @@ type Synced struct {
 
 // Sync makes the destination like the source. Paths are relative, with slashes.
 func (p *Pair) Sync(ctx context.Context) (*Synced, error) {
-	if p.GitIgnore && !p.ToFar {
-		return nil, argument(".gitignore files count only where the source is here")
+	if info, err := os.Stat(p.Near); err == nil && !info.IsDir() {
+		return nil, argument("%s is a file, and sync makes one directory like another: copy a file with `elsewhere cp`", p.Near)
 	}
 	root := ""
-	if p.GitIgnore {
+	if p.GitIgnore && p.ToFar {
 		root = p.Near
 	}
 	filter, err := newFilter(p.Exclude, root)
@@ -93,33 +93,63 @@ type pairRun struct {
 
 func (r *pairRun) warn(path, why string) { r.done.Skipped = append(r.done.Skipped, Skip{path, why}) }
 
-// compare looks at both sides.
+// walked is what is here.
+type walked struct {
+	near    map[string]nearItem
+	skipped []Skip
+	err     error
+}
+
+func (r *pairRun) walk() (w walked) {
+	w.near = make(map[string]nearItem, len(r.book.Files))
+	w.err = walkNear(r.Near, "", r.filter.keep, w.near, func(path, why string) { w.skipped = append(w.skipped, Skip{path, why}) })
+	if errors.Is(w.err, fs.ErrNotExist) && !r.ToFar {
+		w.err = nil
+	}
+	return w
+}
+
+// compare looks at both sides at once: the far side begins with the names that the book has.
 func (r *pairRun) compare(ctx context.Context) error {
-	near := map[string]nearItem{}
-	err := walkNear(r.Near, "", r.filter.keep, near, r.warn)
-	if errors.Is(err, fs.ErrNotExist) && !r.ToFar {
-		err = nil
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", r.Near, unwrapPath(err))
-	}
+	here := make(chan struct{})
+	var w walked
+	go func() {
+		defer close(here)
+		w = r.walk()
+	}()
 	req := scanRequest{tree: !r.ToFar || r.Delete}
 	if !req.tree {
-		all := map[string]bool{}
-		for name := range near {
-			all[name] = true
+		req.names = sortedNames(r.book.Files)
+		req.more = func() (names []string) {
+			<-here
+			for name := range w.near {
+				if _, booked := r.book.Files[name]; !booked {
+					names = append(names, name)
+				}
+			}
+			slices.SortFunc(names, sortedAsTree)
+			return names
 		}
-		for name := range r.book.Files {
-			all[name] = true
-		}
-		req.names = sortedNames(all)
 	}
 	l, err := r.far.scan(ctx, req)
+	<-here
+	r.done.Skipped = append(r.done.Skipped, w.skipped...)
+	if w.err != nil {
+		return fmt.Errorf("%s: %w", r.Near, unwrapPath(w.err))
+	}
 	if err != nil {
 		return err
 	}
-	if !l.exists && !r.ToFar {
+	switch {
+	case l.other:
+		return argument("%s is no directory there, and sync makes one directory like another: copy a file with `elsewhere cp`", r.Far)
+	case !l.exists && !r.ToFar:
 		return argument("%s: there is no such directory there", r.Far)
+	}
+	if r.GitIgnore && !r.ToFar {
+		if err := r.ignoreAsThere(ctx, l, w.near); err != nil {
+			return err
+		}
 	}
 	for name, it := range l.items {
 		if isTemporary(name) || !r.filter.covers(name, it.Type == 'd') {
@@ -127,7 +157,7 @@ func (r *pairRun) compare(ctx context.Context) error {
 		}
 	}
 	// A book of a pair is believed as it is: every token that it tells of is compared with what stat says, or read.
-	r.c = &comparison{near: near, far: l.items, book: r.book, owned: true, force: r.Force, replace: r.Force, modes: true}
+	r.c = &comparison{near: w.near, far: l.items, book: r.book, owned: true, force: r.Force, replace: r.Force, modes: true}
 	ask := r.c.common()
 	return r.c.readFar(ctx, r.far, ask)
 }
@@ -141,7 +171,6 @@ func (c *comparison) common() (names []string) {
 			names = append(names, name)
 		}
 	}
-	slices.Sort(names)
 	return names
 }
 

@@ -3,10 +3,13 @@
 package filesync
 
 import (
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -186,25 +189,59 @@ func TestSyncOfOneKindInPlaceOfAnother(t *testing.T) {
 }
 
 func TestSyncLeavesOut(t *testing.T) {
-	p, src, dst := pairHere(t, &bashHere{}, true)
-	for name, content := range map[string]string{
-		".gitignore": "*.log\nbuild/\n!keep.log\n/top\n", "a.log": "", "keep.log": "", "build/x": "", "src/build/y": "", "top": "", "src/top": "",
-		"src/.gitignore": "# only here\nsecret\n", "src/secret": "", "secret": "", ".git/config": "", "src/main.go": "", "a/node_modules/m": "",
-	} {
-		write(t, filepath.Join(src, name), content)
+	for _, toFar := range []bool{true, false} {
+		t.Run(fmt.Sprintf("to the far side: %v", toFar), func(t *testing.T) {
+			p, src, dst := pairHere(t, &bashHere{}, toFar)
+			for name, content := range map[string]string{
+				".gitignore": "*.log\nbuild/\n!keep.log\n/top\n", "a.log": "", "keep.log": "", "build/x": "", "src/build/y": "", "top": "", "src/top": "",
+				"src/.gitignore": "# only here\nsecret\n", "src/secret": "", "secret": "", ".git/config": "", "src/main.go": "", "a/node_modules/m": "",
+				"build/.gitignore": "!x\n",
+			} {
+				write(t, filepath.Join(src, name), content)
+			}
+			p.GitIgnore, p.Exclude = true, []string{"node_modules"}
+			syncPair(t, p)
+			want := []string{".gitignore", "a", "keep.log", "secret", "src", "src/.gitignore", "src/main.go", "src/top"}
+			if diff := cmp.Diff(want, sortedKeys(tree(t, dst))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			// What is left out is not removed either.
+			write(t, filepath.Join(dst, "build/theirs"), "x")
+			p.Delete, p.Force = true, true
+			syncPair(t, p)
+			if data, err := os.ReadFile(filepath.Join(dst, "build/theirs")); err != nil {
+				t.Error(string(data), err)
+			}
+		})
 	}
-	p.GitIgnore, p.Exclude = true, []string{"node_modules"}
-	syncPair(t, p)
-	want := []string{".gitignore", "a", "keep.log", "secret", "src", "src/.gitignore", "src/main.go", "src/top"}
-	if diff := cmp.Diff(want, sortedKeys(tree(t, dst))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+}
+
+func TestASourceThatLeavesOutMoreThanCanBeRead(t *testing.T) {
+	p, src, dst := pairHere(t, &bashHere{}, false)
+	write(t, filepath.Join(src, ".gitignore"), strings.Repeat("secret\n", mostIgnored/7+1))
+	write(t, filepath.Join(src, "secret"), "x")
+	p.GitIgnore = true
+	if done, err := p.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), ".gitignore") {
+		t.Errorf("%+v, %v", done, err)
 	}
-	// What is left out is not removed either.
-	write(t, filepath.Join(dst, "build/theirs"), "x")
-	p.Delete, p.Force = true, true
-	syncPair(t, p)
-	if data, err := os.ReadFile(filepath.Join(dst, "build/theirs")); err != nil {
-		t.Error(string(data), err)
+	if got := names(t, dst); len(got) > 0 {
+		t.Errorf("sent all the same: %q", got)
+	}
+}
+
+func TestSyncOfAFile(t *testing.T) {
+	for _, toFar := range []bool{true, false} {
+		p, _, _ := pairHere(t, &bashHere{}, toFar)
+		for _, end := range []*string{&p.Near, &p.Far} {
+			dir := *end
+			*end = filepath.Join(dir, "file")
+			write(t, *end, "x")
+			done, err := p.Sync(t.Context())
+			if !errors.Is(err, ErrArgument) || !strings.Contains(err.Error(), "elsewhere cp") {
+				t.Errorf("to far: %v: %+v, %v", toFar, done, err)
+			}
+			*end = dir
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ func (f *far) fetch(ctx context.Context, gets []get, into arrivals) (*fetched, e
 		at.AllFiles++
 		at.AllBytes += g.it.Size
 	}
-	wait := c.feed(names)
+	wait := c.feed(slices.Values(names))
 	places := map[string]string{} // place, name
 	u := &unpacker{root: into.root, stage: stage.name, keepMode: into.keepMode, links: into.links, max: into.max}
 	u.skip = func(name, why string) { done.skipped = append(done.skipped, Skip{name, why}) }
@@ -172,15 +172,8 @@ func (f *far) fetchCompression(ctx context.Context, gets []get) (string, error) 
 		return "", err
 	}
 	defer c.end(ctx)
-	began := time.Now()
-	if _, err := io.WriteString(c.in, "ping\n"); err != nil {
-		return "", c.why(ctx, err)
-	}
-	if _, err := c.answer("pong"); err != nil {
-		return "", c.why(ctx, err)
-	}
-	if time.Since(began) < nearby {
-		return "none", nil
+	if near, err := c.isNear(); err != nil || near {
+		return "none", c.why(ctx, err)
 	}
 	return compression(c.tools), nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"sync"
 	"time"
@@ -156,12 +157,12 @@ func (c *conversation) answer(word string) (string, error) {
 }
 
 // feed writes NUL-ended names and closes the input, behind the caller, who reads what comes back meanwhile.
-func (c *conversation) feed(names []string) (wait func()) {
+func (c *conversation) feed(names iter.Seq[string]) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		w := bufio.NewWriterSize(c.in, 64<<10)
-		for _, name := range names {
+		for name := range names {
 			_, _ = w.WriteString(name)
 			_ = w.WriteByte(0)
 		}

@@ -96,14 +96,21 @@ func (f *far) sendTo(c *conversation, s *shipment) (*shipped, error) {
 	} else if _, err := io.WriteString(c.in, "fresh\n"); err != nil {
 		return nil, err
 	}
-	packed, err := f.compress(c, at.AllBytes)
+	packed, err := f.compress(c, s.puts, at.AllBytes)
 	if err != nil {
 		return nil, err
 	}
 	p.tar = tar.NewWriter(packed)
+	ahead := readAhead(s.puts, func(it put) bool { _, staged := p.stage["new/"+it.name]; return !staged })
+	defer ahead.close()
 	err = func() error {
 		for _, it := range s.puts {
-			if err := p.add(it); err != nil {
+			read := ahead.take(it)
+			err := p.add(it, read)
+			if read != nil {
+				ahead.giveBack(read)
+			}
+			if err != nil {
 				return err
 			}
 			at.Files++
@@ -144,18 +151,66 @@ func stageList(c *conversation) (map[string]string, error) {
 	}
 }
 
-// compress starts the archive: compressed where both sides can and the way is long enough for it to pay.
-func (f *far) compress(c *conversation, size int64) (io.WriteCloser, error) {
-	pack := "none"
-	if size >= compressFrom {
+// isNear tells whether the far side answers so fast that packing would cost more than it saves. One slow answer may be a busy
+// machine's; a way that is long makes all of them slow.
+func (c *conversation) isNear() (bool, error) {
+	for range 3 {
 		began := time.Now()
 		if _, err := io.WriteString(c.in, "ping\n"); err != nil {
-			return nil, err
+			return false, err
 		}
 		if _, err := c.answer("pong"); err != nil {
+			return false, err
+		}
+		if time.Since(began) < nearby {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+const (
+	// samples of sampleSize say whether packing makes a shipment at least an eighth smaller.
+	samples    = 16
+	sampleSize = 32 << 10
+)
+
+// packable tells whether it pays to pack these files, from a look at some of them.
+func packable(puts []put) bool {
+	var files []put
+	for _, p := range puts {
+		if p.from.Type == 'f' && p.from.Size > 0 {
+			files = append(files, p)
+		}
+	}
+	var data []byte
+	for i := 0; i < len(files); i += max(1, len(files)/samples) {
+		f, info, err := openNear(files[i].from.path)
+		if err != nil {
+			continue
+		}
+		part := make([]byte, min(sampleSize, info.Size()))
+		n, _ := f.ReadAt(part, max(0, (info.Size()-sampleSize)/2)) // what is said at the beginning of a file is not like the rest
+		_ = f.Close()
+		data = append(data, part[:n]...)
+	}
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return true
+	}
+	defer encoder.Close()
+	return len(encoder.EncodeAll(data, nil)) < len(data)-len(data)/8
+}
+
+// compress starts the archive: compressed where both sides can and it pays.
+func (f *far) compress(c *conversation, puts []put, size int64) (io.WriteCloser, error) {
+	pack := "none"
+	if size >= compressFrom {
+		near, err := c.isNear()
+		if err != nil {
 			return nil, err
 		}
-		if time.Since(began) >= nearby {
+		if !near && packable(puts) {
 			pack = compression(c.tools)
 		}
 	}
