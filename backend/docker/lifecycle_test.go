@@ -260,7 +260,7 @@ func TestWhatEnginesSayOfAContainerThatEndsIsKnown(t *testing.T) {
 func TestOutOfMemoryNamesTheSetting(t *testing.T) {
 	w := newWorld(t)
 	s := w.open(w.request("hungry", "container_memory", "32"))
-	const want = "it ran out of memory (container_memory, 32MiB): raise container_memory, and apply it with `elsewhere sandbox reset docker/hungry`"
+	const want = "it ran out of memory; container_memory is 32MiB: raise it, and apply it with `elsewhere sandbox reset docker/hungry`"
 	killed := &container.State{OOMKilled: true, ExitCode: 137}
 	for what, got := range map[string]string{"lost": s.stopped(killed).Error(), "at once": s.whyEnded(t.Context(), killed).Error(), "started again": s.startedAgain(killed)} {
 		if !strings.Contains(got, want) {
