@@ -181,7 +181,7 @@ func (s *sandbox) whyEnded(ctx context.Context, state *container.State) error {
 	switch {
 	case state.OOMKilled:
 		return failure(driver.KindConfig, "the container of the image %s ends as soon as it is started: %s", s.plan.config.Image, s.outOfMemory())
-	case state.ExitCode == 127 && missingBash(log):
+	case missingBash(log) && (state.ExitCode == 127 || strings.Contains(strings.ToLower(log), "failed to exec pid1")): // Podman's init ends with 1
 		return s.noBash()
 	}
 	return failure(driver.KindConfig, "the container of the image %s ends as soon as it is started, with %d: %s; see whether its entrypoint starts what it is given (docker run %[1]s bash -c true)", s.plan.config.Image, state.ExitCode, log)

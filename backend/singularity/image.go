@@ -39,8 +39,14 @@ type images struct {
 // resolve gives what the engine is to be given for an image as it was written. A notice says that an image could not be
 // built, and that the engine is given its address instead.
 func (im *images) resolve(ctx context.Context, image string) (source, notice string, err error) {
-	if strings.HasPrefix(image, "instance:") {
-		return "", "", failure(driver.KindConfig, "terminal.singularity_image: %s is an instance, not an image", image)
+	const next = "build one with `apptainer build`, or name a docker:// address"
+	switch {
+	case strings.TrimSpace(image) == "":
+		return "", "", failure(driver.KindConfig, "terminal.singularity_image is empty: "+next)
+	case strings.HasPrefix(image, "-"):
+		return "", "", failure(driver.KindConfig, "terminal.singularity_image: %q is no image: "+next, image)
+	case strings.HasPrefix(image, "instance:"):
+		return "", "", failure(driver.KindConfig, "terminal.singularity_image: %s is an instance, not an image: "+next, image)
 	}
 	if address, key, ok := im.address(image); ok {
 		source, err := im.built(ctx, address, key)
@@ -53,12 +59,26 @@ func (im *images) resolve(ctx context.Context, image string) (source, notice str
 		return address, fmt.Sprintf("the image %s could not be built (%v); the engine is given its address as it is, and starts slowly", image, err), nil
 	}
 	file := im.path(image)
-	if _, err := os.Stat(file); err == nil {
+	st, err := os.Stat(file)
+	switch {
+	case err == nil && st.IsDir() && !hasSystem(file):
+		return "", "", failure(driver.KindConfig, "terminal.singularity_image: the directory %s holds no system (there is neither bin nor usr): "+next, file)
+	case err == nil:
 		return file, "", nil
-	} else if strings.HasSuffix(image, ".sif") || filepath.IsAbs(file) && strings.ContainsRune(image, '/') && !strings.Contains(image, "://") {
-		return "", "", failure(driver.KindConfig, "terminal.singularity_image: there is no image %s (%w): build one with `apptainer build`, or name a docker:// address", file, err)
+	case !strings.Contains(image, "://") || strings.HasSuffix(image, ".sif"):
+		return "", "", failure(driver.KindConfig, "terminal.singularity_image: there is no image %s (%w): "+next, file, err)
 	}
 	return image, "", nil
+}
+
+// hasSystem tells whether a directory could be the root of an image.
+func hasSystem(dir string) bool {
+	for _, name := range []string{"bin", "usr"} {
+		if st, err := os.Stat(filepath.Join(dir, name)); err == nil && st.IsDir() {
+			return true
+		}
+	}
+	return false
 }
 
 // address tells whether an image is an address that is built once; key is what its build is known by. A local archive that

@@ -302,7 +302,7 @@ func TestALocalArchiveIsBuiltAgainWhenItChanged(t *testing.T) {
 
 func TestImagesAsTheyMayBeWritten(t *testing.T) {
 	dir := t.TempDir()
-	for _, f := range []string{"an.sif", "tree/x"} {
+	for _, f := range []string{"an.sif", "tree/bin/x", "empty/x"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, f)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -312,8 +312,8 @@ func TestImagesAsTheyMayBeWritten(t *testing.T) {
 	}
 	im := &images{home: dir, dir: dir}
 	for image, want := range map[string]string{
-		"an.sif": dir + "/an.sif", dir + "/an.sif": dir + "/an.sif", "~/an.sif": dir + "/an.sif", "tree": dir + "/tree", "something": "something",
-		"none.sif": "error", dir + "/none": "error", "/no/such.sif": "error", "instance://x": "error",
+		"an.sif": dir + "/an.sif", dir + "/an.sif": dir + "/an.sif", "~/an.sif": dir + "/an.sif", "tree": dir + "/tree", "more://something": "more://something",
+		"none.sif": "error", dir + "/none": "error", "/no/such.sif": "error", "instance://x": "error", "": "error", " ": "error", "-x": "error", "something": "error", "UPPER x": "error", "empty": "error",
 	} {
 		got, notice, err := im.resolve(t.Context(), image)
 		if err != nil {

@@ -367,7 +367,8 @@ func (o *opener) start(ctx context.Context, rec *record) (listed, error) {
 		rec.Features = o.features(way, noLimits)
 		return found, nil
 	}
-	return listed{}, failure(driver.KindUnavailable, "no instance of %s can be started: %w; `%s exec %s true` shows whether the engine works at all", p.image, first, o.prog.path, rec.Source)
+	return listed{}, failure(driver.KindUnavailable, "no instance of %s (terminal.singularity_image, %s) can be started: %w; see whether that is the image that you mean, and whether `%s exec %s true` works",
+		p.image, o.req.Config.Origin("singularity_image"), first, o.prog.path, rec.Source)
 }
 
 func (o *opener) stopByName(ctx context.Context) error {

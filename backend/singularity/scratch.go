@@ -52,7 +52,7 @@ func scratchDir(cfg driver.Config, hermesHome, user, root string) (string, error
 
 func configured(key, dir string) (string, error) {
 	if err := usable(dir); err != nil {
-		return "", failure(driver.KindConfig, "terminal.%s: %s cannot be used: %w", key, dir, err)
+		return "", failure(driver.KindConfig, "terminal.%s: %s cannot be used: %w; choose a directory with room that you may write to", key, dir, err)
 	}
 	return dir, nil
 }

@@ -112,7 +112,9 @@ func (a *app) transfer(cmd *cobra.Command, o *transferFlags, op string, toSandbo
 	}
 	if err == nil {
 		defer a.closing("sandbox", sandbox.Close)
-		a.toldAnew(sandbox, cfg, missing != nil)
+		if !o.json {
+			a.toldAnew(sandbox, cfg, missing != nil)
+		}
 		bar := newProgressLine(a.err, o.json)
 		err = do(ctx, sandbox, bar.show)
 		bar.clear()

@@ -127,7 +127,9 @@ func (a *app) inSandbox(cmd *cobra.Command, t *target, looks string, do func(con
 		return err
 	}
 	defer a.closing("sandbox", sandbox.Close)
-	a.toldAnew(sandbox, cfg, false)
+	if asJSON, _ := cmd.Flags().GetBool("json"); !asJSON {
+		a.toldAnew(sandbox, cfg, false)
+	}
 	err = do(ctx, sandbox)
 	if sig := in.signal(); sig != 0 && err != nil {
 		return exitStatus(128 + int(sig))
