@@ -9,7 +9,8 @@ socket=$run/podman.sock
 install_packages podman runc catatonit netavark aardvark-dns curl
 
 # Without systemd, and where root may not raise limits, Podman starts no container with its own defaults. crun, its own
-# choice, does not know cgroup v1 and v2 side by side.
+# choice, does not know cgroup v1 and v2 side by side. After each exec it keeps a process for five minutes unless told otherwise,
+# and its answers become slower with their number.
 conf=/etc/containers/containers.conf
 if grep -q '^# elsewhere-testbed' "$conf" 2>/dev/null; then
 	say "settings are there: $conf"
@@ -24,6 +25,7 @@ else
 		[engine]
 		cgroup_manager = "cgroupfs"
 		runtime = "runc"
+		exit_command_delay = 30
 		events_logger = "file"
 	END
 	say "wrote $conf"
