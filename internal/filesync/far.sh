@@ -133,7 +133,7 @@ talk() {
 }
 
 # send: arguments are a directory, the name of the stage in it and the book's file. Then a talk, by lines: we say hello and
-# whether a stage is there; "list" asks for the hashes in it, "fresh" empties it, "ping" is answered; "go COMPRESSION"
+# whether a stage is there; "list" asks for the hashes in it, "ping" is answered; "go COMPRESSION"
 # starts the archive, which fills the stage. Its last member is the plan, so that a plan is there only after all the rest.
 send() {
 	local root stage book line made=
@@ -148,7 +148,6 @@ send() {
 	while IFS= read -r line; do
 		case $line in
 		ping) printf 'pong\n' ;;
-		fresh) rm -rf "./$stage"; make_stage ;;
 		list)
 			rm -f "./$stage/plan" "./$stage/book"
 			(cd "$stage" && find new part -type f -print0 2>/dev/null | xargs -0 "${hasher[@]}") </dev/null 2>/dev/null
