@@ -196,15 +196,12 @@ adopt() {
 
 # receive unpacks the archive on standard input into the stage.
 receive() {
-	local -a codes flags
-	flags=()
-	# Long reads: with its usual ones tar and the server wake each other five times as often.
-	case $(tar --version 2>/dev/null) in *GNU*) flags=(-b 128) ;; esac
+	local -a codes
 	tarred=0
 	case $1 in
-	zstd) zstd -dcq | tar ${flags[@]+"${flags[@]}"} -xpof - -C "$stage"; codes=("${PIPESTATUS[@]}") ;;
-	gzip) gzip -dc | tar ${flags[@]+"${flags[@]}"} -xpof - -C "$stage"; codes=("${PIPESTATUS[@]}") ;;
-	*) tar ${flags[@]+"${flags[@]}"} -xpof - -C "$stage"; codes=($?) ;;
+	zstd) zstd -dcq | tar -xpof - -C "$stage"; codes=("${PIPESTATUS[@]}") ;;
+	gzip) gzip -dc | tar -xpof - -C "$stage"; codes=("${PIPESTATUS[@]}") ;;
+	*) tar -xpof - -C "$stage"; codes=($?) ;;
 	esac
 	case "${codes[*]}" in *[1-9]*) tarred=1 ;; esac
 	if [[ -f $stage/plan && -f $stage/book ]] && read_plan; then
