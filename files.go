@@ -239,5 +239,9 @@ func (sb *Sandbox) transferError(err error, op, target string) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, filesync.ErrArgument):
 		return wrap(err, driver.KindConfig, op, sb.backend, target, "check the paths and their permissions")
 	}
-	return wrap(err, kindOf(sb.back, err), op, sb.backend, target, "")
+	kind, hint := kindOf(sb.back, err), ""
+	if kind == driver.KindLost {
+		hint = "repeat it: what goes to the sandbox goes on from what has arrived"
+	}
+	return wrap(err, kind, op, sb.backend, target, hint)
 }

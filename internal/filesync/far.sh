@@ -133,7 +133,7 @@ talk() {
 }
 
 # send: arguments are a directory, the name of the stage in it and the book's file. Then a talk, by lines: we say hello and
-# whether a stage is there; "list" asks for the hashes in it, "fresh" empties it, "ping" is answered; "go COMPRESSION"
+# whether a stage is there; "list" asks for the hashes in it, "ping" is answered; "go COMPRESSION"
 # starts the archive, which fills the stage. Its last member is the plan, so that a plan is there only after all the rest.
 send() {
 	local root stage book line made=
@@ -148,7 +148,6 @@ send() {
 	while IFS= read -r line; do
 		case $line in
 		ping) printf 'pong\n' ;;
-		fresh) rm -rf "./$stage"; make_stage ;;
 		list)
 			rm -f "./$stage/plan" "./$stage/book"
 			(cd "$stage" && find new part -type f -print0 2>/dev/null | xargs -0 "${hasher[@]}") </dev/null 2>/dev/null
@@ -197,15 +196,12 @@ adopt() {
 
 # receive unpacks the archive on standard input into the stage.
 receive() {
-	local -a codes flags
-	flags=()
-	# Long reads: with its usual ones tar and the server wake each other five times as often.
-	case $(tar --version 2>/dev/null) in *GNU*) flags=(-b 128) ;; esac
+	local -a codes
 	tarred=0
 	case $1 in
-	zstd) zstd -dcq | tar ${flags[@]+"${flags[@]}"} -xpof - -C "$stage"; codes=("${PIPESTATUS[@]}") ;;
-	gzip) gzip -dc | tar ${flags[@]+"${flags[@]}"} -xpof - -C "$stage"; codes=("${PIPESTATUS[@]}") ;;
-	*) tar ${flags[@]+"${flags[@]}"} -xpof - -C "$stage"; codes=($?) ;;
+	zstd) zstd -dcq | tar -xpof - -C "$stage"; codes=("${PIPESTATUS[@]}") ;;
+	gzip) gzip -dc | tar -xpof - -C "$stage"; codes=("${PIPESTATUS[@]}") ;;
+	*) tar -xpof - -C "$stage"; codes=($?) ;;
 	esac
 	case "${codes[*]}" in *[1-9]*) tarred=1 ;; esac
 	if [[ -f $stage/plan && -f $stage/book ]] && read_plan; then

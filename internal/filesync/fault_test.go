@@ -3,8 +3,11 @@
 package filesync
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -264,5 +267,32 @@ func TestWithoutTarItSaysSo(t *testing.T) {
 	c := &Copy{Remote: &bashHere{path: dir, only: true}, Near: src, Far: t.TempDir() + "/x", ID: "me"}
 	if _, err := c.To(t.Context()); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "tar") {
 		t.Fatal(err)
+	}
+}
+
+// TestBig: a file of 2 GiB without holes, in little memory.
+func TestBig(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: moves 2 GiB")
+	}
+	const size = 2<<30 + 12345
+	dir := t.TempDir()
+	src := filepath.Join(dir, "src")
+	f, err := os.Create(src)
+	must(t, err)
+	sent := sha256.New()
+	_, err = io.CopyN(io.MultiWriter(f, sent), rand.NewChaCha8([32]byte{1}), size)
+	must(t, errors.Join(err, f.Close()))
+	want := fileToken(sent.Sum(nil))
+	before := heap()
+	c := &Copy{Remote: &bashHere{}, Near: src, Far: dir + "/there", ID: "me"}
+	if done, err := c.To(t.Context()); err != nil || len(done.Skipped) > 0 || done.Bytes != size {
+		t.Fatal(done, err)
+	}
+	if hashOf(t, filepath.Join(dir, "there")) != want {
+		t.Error("what is there is not what was sent")
+	}
+	if grown := heap() - before; grown > 64<<20 {
+		t.Errorf("the heap grew by %d MiB", grown>>20)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -119,7 +120,7 @@ func (r *pairRun) compare(ctx context.Context) error {
 	}()
 	req := scanRequest{tree: !r.ToFar || r.Delete}
 	if !req.tree {
-		req.names = sortedNames(r.book.Files)
+		req.names = slices.Collect(maps.Keys(r.book.Files))
 		req.more = func() (names []string) {
 			<-here
 			for name := range w.near {
@@ -127,7 +128,6 @@ func (r *pairRun) compare(ctx context.Context) error {
 					names = append(names, name)
 				}
 			}
-			slices.SortFunc(names, sortedAsTree)
 			return names
 		}
 	}

@@ -180,7 +180,7 @@ func (c *conversation) why(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !brokenPipe(err) {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.ErrClosedPipe) && !brokenPipe(err) {
 		if said := c.errs.text(); said != "" {
 			return fmt.Errorf("%w (%s)", err, said)
 		}
@@ -188,10 +188,23 @@ func (c *conversation) why(ctx context.Context, err error) error {
 	}
 	// The transfer broke; what the far side said last is the reason, if it said anything.
 	c.settle()
+	if lost := c.lost(); lost != nil {
+		return fmt.Errorf("the transfer broke: %w", lost)
+	}
 	if said := c.errs.text(); said != "" {
 		return fmt.Errorf("the far side ended: %s: %w", said, err)
 	}
 	return fmt.Errorf("the far side ended before it was done: %w", err)
+}
+
+// lost says why nobody knows how the bash ended; nil where it is known, or not yet.
+func (c *conversation) lost() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if _, err := c.process.Wait(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // settle waits a moment for the last words.

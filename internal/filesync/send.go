@@ -93,8 +93,6 @@ func (f *far) sendTo(c *conversation, s *shipment) (*shipped, error) {
 			return nil, err
 		}
 		done.resumed = true
-	} else if _, err := io.WriteString(c.in, "fresh\n"); err != nil {
-		return nil, err
 	}
 	packed, err := f.compress(c, s.puts, at.AllBytes)
 	if err != nil {
