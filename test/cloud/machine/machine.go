@@ -306,7 +306,7 @@ func (m *Machine) layers() ([]string, error) {
 	return nil, errors.New("the machine has no overlay")
 }
 
-// Remove removes what the image adds to the one that its machine started on. No machine may use it.
+// RemoveImage removes what the image adds to the one that its machine started on. No machine may use it.
 func (h *Host) RemoveImage(img Image) error {
 	if len(img.layers) < 2 || !strings.HasPrefix(img.layers[0], h.dir+"/") {
 		return nil

@@ -54,7 +54,7 @@ type Process struct {
 // ErrNotRunning says that a command was to be started in a machine that stands still.
 var ErrNotRunning = errors.New("the machine does not run")
 
-// Start starts a command. Its files may be closed afterwards. A program that is not there is an exit with 127, as in a shell.
+// StartCommand starts a command. Its files may be closed afterwards. A program that is not there is an exit with 127, as in a shell.
 func (m *Machine) StartCommand(c Command) (*Process, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
