@@ -602,6 +602,12 @@ func TestAContainerThatIsPaused(t *testing.T) {
 		if _, err := eng.ContainerPause(b.t.Context(), id, client.ContainerPauseOptions{}); err != nil {
 			b.t.Fatal(err)
 		}
+		// Whatever happens: a paused container cannot be removed.
+		b.t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), told)
+			defer cancel()
+			_, _ = eng.ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
+		})
 		return func() {
 			b.t.Helper()
 			if _, err := eng.ContainerUnpause(b.t.Context(), id, client.ContainerUnpauseOptions{}); err != nil {
