@@ -125,3 +125,12 @@ func TestForwardedVariablesAreInEveryCallAndNowhereElse(t *testing.T) {
 		}
 	}
 }
+
+func TestAForwardedVariableThatNoBashCanHaveIsLeftOut(t *testing.T) {
+	s, _ := openForwarding(t, map[string]string{"A;echo bad": "x", "ew_x": "y", "FINE": "z"})
+	r := runIn(t, s, `echo "$FINE"`, nil)
+	notices := strings.Join(r.Notices, "\n")
+	if string(r.Output) != "z\n" || !strings.Contains(notices, `"A;echo bad"`) || !strings.Contains(notices, "ew_x") || strings.Contains(notices, "FINE") {
+		t.Errorf("%q, %q", r.Output, r.Notices)
+	}
+}

@@ -2,6 +2,8 @@ package elsewhere
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,11 +42,23 @@ const (
 
 func (sb *Sandbox) newPlace(drv driver.Sandbox, instead string) *place {
 	p := &place{sb: sb, drv: drv, info: drv.Info(), instead: instead}
+	p.dropNames()
 	p.scripts = bashscript.NewScripts(p.info.KeepEnv)
 	if p.info.Watchdog {
 		p.watch = newWatchdog(p)
 	}
 	return p
+}
+
+// dropNames leaves out forwarded variables that no bash can have, and says so.
+func (p *place) dropNames() {
+	for _, name := range slices.Sorted(maps.Keys(p.info.CallEnv)) {
+		if err := checkVariable(name, p.info.CallEnv[name]); err != nil {
+			p.info.CallEnv = maps.Clone(p.info.CallEnv)
+			delete(p.info.CallEnv, name)
+			p.info.Notices = append(p.info.Notices[:len(p.info.Notices):len(p.info.Notices)], "a forwarded variable is left out: "+err.Error())
+		}
+	}
 }
 
 // at is the place that is current.

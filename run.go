@@ -84,15 +84,22 @@ func checkCall(command string, opts *RunOptions) error {
 		return errText("the directory holds a NUL byte")
 	}
 	for name, value := range opts.Env {
-		if !isName(name) {
-			return fmt.Errorf("%q cannot be the name of a variable; use letters, digits and _, no digit first", name)
+		if err := checkVariable(name, value); err != nil {
+			return err
 		}
-		if name == "BASH_EXECUTION_STRING" || strings.HasPrefix(name, "ew_") {
-			return fmt.Errorf("the name %s is elsewhere's own in every bash; use another", name)
-		}
-		if strings.Contains(value, "\x00") {
-			return fmt.Errorf("the value of %s holds a NUL byte, which no variable can", name)
-		}
+	}
+	return nil
+}
+
+// checkVariable says why a bash cannot be given this variable for one call.
+func checkVariable(name, value string) error {
+	switch {
+	case !isName(name):
+		return fmt.Errorf("%q cannot be the name of a variable; use letters, digits and _, no digit first", name)
+	case name == "BASH_EXECUTION_STRING" || strings.HasPrefix(name, "ew_"):
+		return fmt.Errorf("the name %s is elsewhere's own in every bash; use another", name)
+	case strings.Contains(value, "\x00"):
+		return fmt.Errorf("the value of %s holds a NUL byte, which no variable can", name)
 	}
 	return nil
 }

@@ -101,6 +101,7 @@ func (s *starter) open(ctx context.Context, req driver.OpenRequest) (driver.Sand
 	functions, environ := exportedFunctions(req.Environ)
 	passthrough := cfg.Strings("env_passthrough")
 	clean, warnings := scrub.Environ(environ, passthrough)
+	clean, info.CallEnv = splitSecrets(clean)
 	info.Notices = append(info.Notices, warnings...)
 	info.Functions = functions
 
@@ -264,4 +265,22 @@ func (s *sandbox) ListState(ctx context.Context, dir string) ([]driver.StateFile
 		return nil, failure(driver.KindDenied, "%s: %w", dir, err)
 	}
 	return files, err
+}
+
+// splitSecrets takes out what is there only because the settings or the agent hand it on: it goes with each call, and so never
+// into state, where it would outlive that.
+func splitSecrets(env []string) (rest []string, secrets map[string]string) {
+	rest = env[:0]
+	for _, entry := range env {
+		name, value, _ := strings.Cut(entry, "=")
+		if !scrub.Blocked(name) {
+			rest = append(rest, entry)
+			continue
+		}
+		if secrets == nil {
+			secrets = map[string]string{}
+		}
+		secrets[name] = value
+	}
+	return rest, secrets
 }

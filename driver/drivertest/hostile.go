@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -150,6 +151,23 @@ func secretGroup() group {
 			}).session("")
 			s.run(`echo "$MY_TOKEN $NOTION_API_KEY $AWS_SECRET_ACCESS_KEY $CLAUDE_CODE_OAUTH_TOKEN $OPENAI_API_KEY ${GROQ_API_KEY-unset} ${GITHUB_TOKEN-unset}"`).
 				code(0).out("1 2 3 4 5 unset unset\n").notice("GITHUB_TOKEN")
+		}},
+		{name: "X04 a secret that the passthrough list names is in no state, and gone when the caller has it no more", needs: []Need{NeedCallerEnv}, run: func(t *test) {
+			b := t.own(boxSpec{
+				PlaceSpec: PlaceSpec{Environ: []string{"OPENAI_API_KEY=drivertest-secret"}},
+				Settings:  map[string]string{"env_passthrough": `["OPENAI_API_KEY"]`},
+			})
+			s := b.session("dev")
+			s.want(`echo "$OPENAI_API_KEY"; export A=1 OPENAI_API_KEY`, "drivertest-secret\n")
+			s.want(`bash -c 'echo "$OPENAI_API_KEY"'; echo "$A"`, "drivertest-secret\n1\n")
+			s.close()
+			if found := b.observe(`grep -rl drivertest-secret ` + quote(b.sb.Info().StateDir) + `; :`); found != "" {
+				t.Errorf("it is in %s", found)
+			}
+			later := *b
+			later.opts.Environ = slices.DeleteFunc(slices.Clone(b.opts.Environ), func(e string) bool { return strings.HasPrefix(e, "OPENAI_API_KEY=") })
+			later.open()
+			later.session("dev").want(`echo "${OPENAI_API_KEY-unset} $A"`, "unset 1\n")
 		}},
 		{name: "what a command or a login file exports under such a name is kept", run: func(t *test) {
 			s := t.own(boxSpec{PlaceSpec: PlaceSpec{Profile: map[string]string{".bashrc": "export GITHUB_TOKEN=of-the-profile\n"}}}).session("")
