@@ -40,6 +40,8 @@ type process struct {
 	exec string // the engine's id of the exec
 	mark string // "NAME=ID": what its processes have in their environment
 
+	script bool // it runs a script of ours, by run
+
 	conn   connection
 	frames *bufio.Reader
 	stdin  stdin
@@ -341,19 +343,33 @@ func (p *process) streamsEnded() bool {
 }
 
 // containerGone tells whether a bash was killed because its container ended, and makes that the process's error. The engine
-// may learn of the container's end a moment later than of the bash's.
+// may learn of the container's end later than of the bash's, and says until then that it runs: only a bash that can be started
+// in it proves that.
 func (p *process) containerGone(ctx context.Context) bool {
-	for _, pause := range []time.Duration{0, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond} {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+	gone := func() bool {
+		actx, cancel := context.WithTimeout(ctx, askWait)
+		defer cancel()
+		err := p.box.Alive(actx)
+		if err == nil || classify(err) != driver.KindLost {
 			return false
 		}
-		actx, cancel := context.WithTimeout(ctx, askWait)
-		err := p.box.Alive(actx)
+		p.err = err
+		return true
+	}
+	if gone() {
+		return true
+	}
+	if !p.script {
+		rctx, cancel := context.WithTimeout(ctx, askWait)
+		_, err := p.box.run(rctx, ":")
 		cancel()
-		if classify(err) == driver.KindLost && err != nil {
-			p.err = err
+		if err == nil {
+			return gone() // it may have been started again
+		}
+	}
+	for until := time.Now().Add(settleWait); time.Now().Before(until) && ctx.Err() == nil; {
+		time.Sleep(20 * time.Millisecond)
+		if gone() {
 			return true
 		}
 	}
@@ -413,6 +429,7 @@ func (s *sandbox) run(ctx context.Context, script string, args ...string) (strin
 	if err != nil {
 		return "", s.startFailed(ctx, err)
 	}
+	p.script = true
 	go p.split()
 	defer p.closeAll()
 	// Its end closes the connection, and that the readers below.

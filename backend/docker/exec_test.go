@@ -7,10 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -291,6 +296,79 @@ func TestAContainerThatEndsUnderABashIsLost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAnEngineThatLearnsLateOfAContainersEnd: it goes on saying that the container runs after its processes were killed.
+func TestAnEngineThatLearnsLateOfAContainersEnd(t *testing.T) {
+	w := newWorld(t)
+	late := &lateEngine{}
+	w.environ = append(w.environ, "DOCKER_HOST="+late.before(t, w.eng))
+	s := w.open(w.request("late"))
+	p := bash(t, s, `echo hi; sleep 1000`)
+	if line, err := bufio.NewReader(p.Stdout()).ReadString('\n'); err != nil || line != "hi\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	late.from(t, w.eng, s.id, time.Second)
+	if _, err := w.eng.ContainerKill(t.Context(), s.id, client.ContainerKillOptions{Signal: "KILL"}); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := ended(t, p); classify(err) != driver.KindLost || err == nil {
+		t.Errorf("got %+v, %v", status, err)
+	}
+	if late.told.Load() == 0 {
+		t.Error("nobody asked while it did not know: the test proves nothing")
+	}
+	// A command that is killed while the container goes on has just its own end.
+	s = w.open(w.request("late"))
+	if status, err := ended(t, bash(t, s, `kill -KILL $$`)); err != nil || status.Signal != "KILL" {
+		t.Errorf("got %+v, %v", status, err)
+	}
+}
+
+// lateEngine stands before a real one and, for a while, says of a container what was so before.
+type lateEngine struct {
+	mu    sync.Mutex
+	path  string
+	old   []byte
+	until time.Time
+	told  atomic.Int32
+}
+
+func (l *lateEngine) before(t *testing.T, eng *client.Client) (host string) {
+	t.Helper()
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine" },
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return eng.Dialer()(ctx)
+		}},
+		FlushInterval: -1,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l.mu.Lock()
+		old, late := l.old, l.path != "" && strings.HasSuffix(r.URL.Path, l.path) && time.Now().Before(l.until)
+		l.mu.Unlock()
+		if late {
+			l.told.Add(1)
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(old)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return "tcp://" + strings.TrimPrefix(server.URL, "http://")
+}
+
+// from keeps for so long what the engine says of the container now.
+func (l *lateEngine) from(t *testing.T, eng *client.Client, id string, long time.Duration) {
+	t.Helper()
+	found, err := eng.ContainerInspect(t.Context(), id, client.ContainerInspectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.path, l.old, l.until = "/containers/"+id+"/json", found.Raw, time.Now().Add(long)
 }
 
 const childTest = "ELSEWHERE_DOCKER_TEST_CHILD"
