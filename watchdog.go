@@ -92,10 +92,14 @@ func (w *watchdog) send(ctx context.Context, request string, note func()) error 
 		if w.write(request) == nil {
 			return nil
 		}
-		w.p.sb.log.Warn("the watchdog does not answer; another one is started")
 		_ = w.proc.Kill(ctx)
 		closeStreams(w.proc)
 		w.proc = nil
+		err := w.start(ctx)
+		if err == nil {
+			w.p.sb.log.Warn("the watchdog did not answer; another one was started") // it had not gone with its sandbox
+		}
+		return err
 	}
 	return w.start(ctx)
 }

@@ -185,6 +185,9 @@ func (s *sandbox) Alive(ctx context.Context) error {
 		return paused(s.plan.name)
 	case container.StateRestarting:
 		return failure(driver.KindUnavailable, "the container %s is being restarted; try again", s.plan.name)
+	case container.StateRemoving, container.StateDead:
+		s.giveUp()
+		return failure(driver.KindLost, "the container %s has been removed", s.plan.name)
 	default:
 		s.giveUp()
 		return s.stopped(state)

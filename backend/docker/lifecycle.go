@@ -426,12 +426,12 @@ func (s *sandbox) decide(ctx context.Context, c container.InspectResponse, runni
 
 // refusal names the settings that differ and the ways out.
 func (s *sandbox) refusal(c container.InspectResponse, diff []string, running bool) error {
-	why := "it is kept, with what runs in it"
+	why, anew := "it is kept, with what runs in it", "elsewhere sandbox reset "
 	if c.Config.Labels[labelPersist] != "true" {
-		why = "another process uses it"
+		why, anew = "another process uses it", "elsewhere sandbox reset --force "
 	}
-	return failure(driver.KindConfig, "the container of the task %.80q (%s) was made with other settings, and %s: %s; use another task (--task OTHER), or make it anew (elsewhere sandbox reset %s)",
-		s.req.Task, s.plan.name, why, s.describe(c, diff), s.address())
+	return failure(driver.KindConfig, "the container of the task %.80q (%s) was made with other settings, and %s: %s; use another task (--task OTHER), or make it anew (%s)",
+		s.req.Task, s.plan.name, why, s.describe(c, diff), anew+s.address())
 }
 
 // describe lists settings that differ with both values, where they are short.
@@ -442,10 +442,18 @@ func (s *sandbox) describe(c container.InspectResponse, diff []string) string {
 		parts[i] = key
 		const short = 60
 		if a, b := had[key], s.plan.settings[key]; len(a) <= short && len(b) <= short {
-			parts[i] += fmt.Sprintf(" (made with %q, now %q)", a, b)
+			parts[i] += fmt.Sprintf(" (made with %s, now %s)", shown(key, a), shown(key, b))
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// shown is a setting's value in its canonical form as people write it.
+func shown(key, value string) string {
+	if n, err := strconv.ParseInt(value, 10, 64); err == nil && n > 0 && (key == "container_disk" || slices.Contains(sizesInMemory, key)) {
+		return size(n)
+	}
+	return strconv.Quote(value)
 }
 
 func (s *sandbox) say(notice string) { s.plan.notices = append(s.plan.notices, notice) }

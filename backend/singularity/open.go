@@ -345,7 +345,7 @@ func (o *opener) start(ctx context.Context, rec *record) (listed, error) {
 		if err != nil {
 			o.log.Debug("a way to start the instance did not work", "args", args, "err", err)
 			if way.limits && !root || way.limits && way.userns {
-				noLimits = err.Error()
+				noLimits = reason(err)
 			}
 			if first == nil || !way.limits {
 				first = err

@@ -198,19 +198,36 @@ func verbs(args []string) []string {
 var (
 	colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
 	level  = regexp.MustCompile(`^(?:FATAL|ERROR|WARNING)\s*:\s*`)
+	// echo is what a client says beside the fault itself: that what failed is not there, and which program failed.
+	echo = regexp.MustCompile(`^(?:container cleanup failed: no instance found|while executing starter: )`)
 )
 
 // quiet takes the colours, the levels and what is no complaint out of a client's standard error.
 func quiet(stderr string) string {
-	var lines []string
+	var lines, echoes []string
 	for line := range strings.Lines(colour.ReplaceAllString(stderr, "")) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "INFO:") || strings.HasPrefix(line, "VERBOSE:") || strings.HasPrefix(line, "DEBUG") {
 			continue
 		}
-		lines = append(lines, level.ReplaceAllString(line, ""))
+		if line = level.ReplaceAllString(line, ""); echo.MatchString(line) {
+			echoes = append(echoes, line)
+		} else {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 0 {
+		lines = echoes
 	}
 	return strings.Join(lines, "; ")
+}
+
+// reason is what a client that failed had to say, without the command line.
+func reason(err error) string {
+	if e, ok := errors.AsType[*callError](err); ok && e.stderr != "" {
+		return e.stderr
+	}
+	return err.Error()
 }
 
 // listed is an instance that runs, as the engine has it.

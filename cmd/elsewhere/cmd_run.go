@@ -246,7 +246,7 @@ func (a *app) comment(o *runFlags, limit time.Duration, res *elsewhere.Result, e
 		}
 		switch res.Cause {
 		case elsewhere.TimedOut:
-			notice(a.err, fmt.Sprintf("timed out after %s (--timeout); the command and what it started were ended", limit))
+			notice(a.err, fmt.Sprintf("timed out after %s (--timeout)", limit))
 		case elsewhere.Signaled:
 			notice(a.err, "the command was ended by signal "+res.Signal)
 		}
