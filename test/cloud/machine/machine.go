@@ -10,6 +10,7 @@
 package machine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -332,4 +333,35 @@ func (i Image) Size() int64 {
 		return nil
 	})
 	return sum
+}
+
+// Holds tells whether a file, or the name of one, that the image adds to the one that its machine started on has text in it.
+func (i Image) Holds(text string) (bool, error) {
+	if len(i.layers) < 2 {
+		return false, nil
+	}
+	found := errors.New("found")
+	err := filepath.WalkDir(i.layers[0], func(name string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if strings.Contains(d.Name(), text) {
+			return found
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if bytes.Contains(data, []byte(text)) {
+			return found
+		}
+		return nil
+	})
+	if err == found {
+		return true, nil
+	}
+	return false, err
 }
