@@ -52,7 +52,8 @@ type box struct {
 	lifeTimer *time.Timer
 	result    *pb.GenericResult
 	ending    bool
-	ended     chan struct{} // closed when result is set and no process is left
+	said      chan struct{} // closed when result is set: the service knows, and ends what runs
+	ended     chan struct{} // closed when no process is left
 	gone      error         // what went wrong at the end
 }
 
@@ -85,7 +86,7 @@ func (e *Emulator) create(ctx context.Context, v2 bool, app string, def *pb.Sand
 	b := &box{
 		e: e, id: newID("sb-", length), task: newID("ta-", 26), v2: v2, name: def.GetName(), app: app, image: img.id, created: time.Now(), tags: tags,
 		lifetime: time.Duration(def.GetTimeoutSecs()) * time.Second, idle: time.Duration(def.GetIdleTimeoutSecs()) * time.Second,
-		workdir: def.GetWorkdir(), execs: map[string]*running{}, ended: make(chan struct{}), def: def,
+		workdir: def.GetWorkdir(), execs: map[string]*running{}, said: make(chan struct{}), ended: make(chan struct{}), def: def,
 		env: append([]string{"HOME=/root", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, env...),
 	}
 	if err := e.enroll(b); err != nil {
@@ -174,7 +175,7 @@ func (b *box) watchIdle() {
 // over tells whether the sandbox has ended, and how.
 func (b *box) over() (bool, *pb.GenericResult) {
 	select {
-	case <-b.ended:
+	case <-b.said:
 		return true, b.result
 	default:
 		return false, nil
@@ -194,6 +195,7 @@ func (b *box) finish(result *pb.GenericResult) error {
 		return b.gone
 	}
 	b.ending, b.result = true, result
+	close(b.said)
 	m := b.machine
 	for _, timer := range []*time.Timer{b.idleTimer, b.lifeTimer} {
 		if timer != nil {
@@ -309,13 +311,18 @@ func (e *Emulator) SetStartDelay(d time.Duration) {
 	e.slow = d
 }
 
-// MakeImage makes an image of the tree with more files in it, by their absolute names.
+// MakeImage makes an image of the tree with more files in it, by their absolute names, and without root's own login files.
 func (e *Emulator) MakeImage(files map[string]string) (id string, err error) {
 	m, err := e.host.New(e.host.Base(), "image")
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, m.Remove()) }()
+	for _, own := range []string{".profile", ".bashrc", ".bash_profile"} {
+		if err := os.Remove(filepath.Join(m.Root(), "root", own)); err != nil && !os.IsNotExist(err) {
+			return "", err
+		}
+	}
 	for name, text := range files {
 		at := filepath.Join(m.Root(), name)
 		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {

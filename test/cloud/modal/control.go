@@ -236,7 +236,7 @@ func (c *control) SandboxWait(ctx context.Context, r *pb.SandboxWaitRequest) (*p
 	timer := time.NewTimer(time.Duration(float64(r.GetTimeout()) * float64(time.Second)))
 	defer timer.Stop()
 	select {
-	case <-b.ended:
+	case <-b.said:
 	case <-timer.C:
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()

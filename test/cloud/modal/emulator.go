@@ -60,6 +60,7 @@ type Emulator struct {
 
 	faults faults
 	counts counters
+	watch  watch
 
 	mu        sync.Mutex
 	apps      map[string]string // id by name
@@ -162,6 +163,7 @@ func newID(prefix string, length int) string {
 func (e *Emulator) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	method := info.FullMethod[strings.LastIndexByte(info.FullMethod, '/')+1:]
 	e.counts.add(method)
+	e.watch.look(method, req)
 	if e.net.cutNow(ctx) {
 		return nil, status.Error(codes.Unavailable, "the connection was cut")
 	}

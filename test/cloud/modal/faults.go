@@ -4,9 +4,12 @@ package modal
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -359,4 +362,45 @@ func (c *slowConn) Close() error {
 		c.net.mu.Unlock()
 	})
 	return c.Conn.Close()
+}
+
+// watch looks for a text in requests.
+type watch struct {
+	mu    sync.Mutex
+	text  string
+	found []string
+	stdin int64
+}
+
+func (w *watch) look(method string, req any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if in, ok := req.(*pb.TaskExecStdinWriteRequest); ok {
+		w.stdin += int64(len(in.GetData()))
+		return
+	}
+	if m, ok := req.(fmt.Stringer); ok && w.text != "" && strings.Contains(m.String(), w.text) {
+		w.found = append(w.found, method)
+	}
+}
+
+// WatchFor looks from now on for a text in every request but what commands read.
+func (e *Emulator) WatchFor(text string) {
+	e.watch.mu.Lock()
+	defer e.watch.mu.Unlock()
+	e.watch.text, e.watch.found = text, nil
+}
+
+// Watched are the methods in whose requests the text was.
+func (e *Emulator) Watched() []string {
+	e.watch.mu.Lock()
+	defer e.watch.mu.Unlock()
+	return slices.Clone(e.watch.found)
+}
+
+// StdinBytes is how much all commands were sent to read.
+func (e *Emulator) StdinBytes() int64 {
+	e.watch.mu.Lock()
+	defer e.watch.mu.Unlock()
+	return e.watch.stdin
 }
