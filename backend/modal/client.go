@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -159,6 +160,9 @@ func readProfile(cfg driver.Config, environ []string) (p profile, from string, e
 // of its file, whose type has no name outside: so the text is decoded into it. What stands in this process's own environment
 // beats that in the SDK, and must not be another thing than the settings say.
 func (a *account) pointAt(params *sdk.ClientParams, file profile) error {
+	if u, err := url.Parse(a.server); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return failure(driver.KindConfig, "the address of Modal is %q: it has to begin with https:// or http:// (modal_server_url, or server_url in ~/.modal.toml)", a.server)
+	}
 	if own := os.Getenv("MODAL_SERVER_URL"); own != "" && own != a.server {
 		return failure(driver.KindConfig, "MODAL_SERVER_URL of this process is %s and modal_server_url is %s: Modal's SDK would take the first; make them the same", own, a.server)
 	}

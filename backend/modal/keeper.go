@@ -105,7 +105,7 @@ func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 		infos = append(infos, k.info(ctx, r))
 	}
 	for id, of := range k.stored() {
-		if !live[of.Task] {
+		if now, _, _, err := k.store.find(of.Key); !live[of.Task] && err == nil && now == id {
 			infos = append(infos, driver.SandboxInfo{Task: of.Task, ID: id, Name: of.Name, State: driver.StateStopped, Image: of.Image, Created: of.At, Persistent: true})
 		}
 	}

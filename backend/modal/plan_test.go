@@ -61,7 +61,6 @@ func TestWhatModalCannotDoIsSaidBeforeAnythingIsMade(t *testing.T) {
 		{map[string]string{"modal_lifetime": "0"}, "more than 0"},
 		{map[string]string{"container_cpu": "0.0001"}, "thousandths"},
 		{map[string]string{"modal_gpu": "two T4"}, "modal_gpu"},
-		{map[string]string{"modal_server_url": "modal.example"}, "https://"},
 	} {
 		if _, err := planned(t, c.settings); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v", c.settings, err)
@@ -113,6 +112,7 @@ func TestCredentials(t *testing.T) {
 		{name: "settings beat the file", settings: map[string]string{"modal_config_path": both, "modal_token_id": "ak-x", "modal_token_secret": "as-x", "modal_server_url": "http://x.example"}, server: "http://x.example", from: "--set"},
 		{name: "half from each", settings: map[string]string{"modal_config_path": both, "modal_token_id": "ak-x"}, server: "https://two.example", from: "the secret from"},
 		{name: "a broken file", settings: map[string]string{"modal_config_path": write("[")}, fails: "cannot be read"},
+		{name: "an address that is none", settings: map[string]string{"modal_config_path": both, "modal_server_url": "modal.example"}, fails: "https://"},
 		{name: "managed", settings: map[string]string{"modal_mode": "managed"}, fails: "gateway"},
 	} {
 		home := t.TempDir()

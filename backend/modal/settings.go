@@ -2,7 +2,6 @@ package modal
 
 import (
 	"errors"
-	"net/url"
 	"strings"
 	"time"
 
@@ -40,7 +39,7 @@ var Settings = []driver.Setting{
 	{
 		Key: "modal_server_url", Env: "MODAL_SERVER_URL", Type: driver.String,
 		Doc:    "Where the service is; empty is what ~/.modal.toml says, else https://api.modal.com.",
-		Status: driver.Implemented, Place: true, Check: serverURL,
+		Status: driver.Implemented, Place: true,
 	},
 	{
 		Key: "modal_profile", Env: "MODAL_PROFILE", Type: driver.String,
@@ -123,13 +122,6 @@ var Settings = []driver.Setting{
 		Doc:    "Token for Hermes' managed gateway.",
 		Status: driver.NotPlanned, Secret: true,
 	},
-}
-
-func serverURL(value string) error {
-	if u, err := url.Parse(value); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-		return errors.New("an address that begins with https:// or http://")
-	}
-	return nil
 }
 
 // longest is the vendor's limit of a sandbox's lifetime.

@@ -50,7 +50,10 @@ func (s *sandbox) snapshotNow(ctx context.Context) error {
 		if err != nil {
 			err = failure(driver.KindUnavailable, "the sandbox's files are stored as %s, and that cannot be noted: %w; set modal_image to this id to have them", id, err)
 		} else {
-			s.account.deleteImages(ctx, old, s.log.Debug)
+			removed := s.account.deleteImages(ctx, old, s.log.Debug)
+			if err := s.store.forget(ctx, removed); err != nil {
+				s.log.Debug("the notes of old stored files stay", "error", err)
+			}
 		}
 	}
 	if err != nil {
@@ -85,15 +88,18 @@ func (s *sandbox) snapshot(ctx context.Context) (string, error) {
 	}
 }
 
-// deleteImages removes stored files that nobody needs any more; one that stays expires.
-func (a *account) deleteImages(ctx context.Context, ids []string, say func(string, ...any)) {
+// deleteImages removes stored files that nobody needs any more, and gives those that are gone; the next snapshot tries the others again.
+func (a *account) deleteImages(ctx context.Context, ids []string, say func(string, ...any)) (removed []string) {
 	for _, id := range ids {
 		dctx, cancel := context.WithTimeout(ctx, askWait)
 		if err := a.client.Images.Delete(dctx, id, nil); err != nil && !notFound(err) {
-			say("old stored files were not removed; they expire", "image", id, "error", err)
+			say("old stored files were not removed", "image", id, "error", err)
+		} else {
+			removed = append(removed, id)
 		}
 		cancel()
 	}
+	return removed
 }
 
 // mind stores the files before the sandbox's lifetime ends and when no call has come for a while, and then lets the sandbox rest.

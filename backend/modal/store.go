@@ -178,6 +178,19 @@ func (s store) drop(ctx context.Context, id string) error {
 	})
 }
 
+// forget drops the notes of images that were removed.
+func (s store) forget(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	return s.change(ctx, func(_ map[string]json.RawMessage, n *notes) bool {
+		for _, id := range ids {
+			delete(n.Snapshots, id)
+		}
+		return true
+	})
+}
+
 // note remembers what a sandbox was made with.
 func (s store) note(ctx context.Context, name string, of boxNote) error {
 	return s.change(ctx, func(_ map[string]json.RawMessage, n *notes) bool {
