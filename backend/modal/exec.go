@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	sdk "github.com/modal-labs/modal-client/go"
@@ -96,7 +97,7 @@ func (s *sandbox) start(ctx context.Context, args, env []string) (*process, erro
 	if err != nil {
 		return nil, err
 	}
-	p := &process{box: s, proc: proc, done: make(chan struct{}), out: &outStream{r: proc.Stdout}, err: &outStream{r: proc.Stderr}}
+	p := &process{box: s, proc: proc, done: make(chan struct{}), out: newOutStream(proc.Stdout), err: newOutStream(proc.Stderr)}
 	p.stdin = newStdin(proc.Stdin)
 	return p, nil
 }
@@ -116,6 +117,9 @@ func (p *process) learn() {
 		if p.status.Signal == "KILL" {
 			p.failed = p.endedWithSandbox()
 		}
+		if p.call && p.failed == nil {
+			p.awaitOutput()
+		}
 	case p.box.ctx.Err() != nil:
 		p.failed = context.Cause(p.box.ctx)
 	default:
@@ -131,6 +135,35 @@ func (p *process) learn() {
 		p.closeStreams()
 	}
 	p.box.disown(p)
+}
+
+const (
+	// outputRest is after how long without a byte what a bash had printed counts as read, and outputMost is after how long in any case.
+	outputRest = 3 * time.Second
+	outputMost = 20 * time.Second
+)
+
+// awaitOutput waits until what the bash had printed was read: its end and its output come by requests of their own, in any order. The
+// streams end with the bash, as far as is known; a child that holds one is waited for shortly.
+func (p *process) awaitOutput() {
+	began := time.Now()
+	ticker := time.NewTicker(outputRest / 10)
+	defer ticker.Stop()
+	for _, o := range []*outStream{p.out, p.err} {
+		for open := true; open; {
+			select {
+			case <-o.over:
+				open = false
+			case <-p.box.ctx.Done():
+				return
+			case <-ticker.C:
+				last := time.Unix(0, max(p.out.last.Load(), p.err.last.Load(), began.UnixNano()))
+				if time.Since(last) > outputRest || time.Since(began) > outputMost {
+					return
+				}
+			}
+		}
+	}
 }
 
 // endWord is for how long the service's word of a sandbox's end is waited for behind a bash that was killed: it may come a moment later.
@@ -174,12 +207,25 @@ func (p *process) closeStreams() {
 // outStream is one of a bash's output streams. Nothing is fetched that is not read.
 type outStream struct {
 	r    io.ReadCloser
+	last atomic.Int64  // when something was read, in Unix nanoseconds
+	over chan struct{} // closed when nothing more is read
+	end  sync.Once
 	once sync.Once
 }
 
-func (o *outStream) Read(b []byte) (int, error) { return o.r.Read(b) }
+func newOutStream(r io.ReadCloser) *outStream { return &outStream{r: r, over: make(chan struct{})} }
+
+func (o *outStream) Read(b []byte) (int, error) {
+	n, err := o.r.Read(b)
+	o.last.Store(time.Now().UnixNano())
+	if err != nil {
+		o.end.Do(func() { close(o.over) })
+	}
+	return n, err
+}
 
 func (o *outStream) Close() (err error) {
+	o.end.Do(func() { close(o.over) })
 	o.once.Do(func() { err = o.r.Close() })
 	return err
 }

@@ -34,6 +34,7 @@ type sandbox struct {
 	cancel context.CancelCauseFunc
 	work   sync.WaitGroup // what runs behind the calls
 	found  atomic.Pointer[[]driver.StateFile]
+	opened atomic.Bool
 	closed atomic.Bool
 	gone   atomic.Pointer[error] // what the service said when it was lost
 
@@ -81,6 +82,7 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 	s.makeInfo(around)
 	s.found.Store(&around.files)
 	s.files = newFiles(s)
+	s.opened.Store(true)
 	s.behind(s.watchEnd)
 	s.behind(s.mind)
 	s.behind(func() { s.endDead(around) })
@@ -129,7 +131,7 @@ func (s *sandbox) watchEnd() {
 			return
 		}
 		select {
-		case <-time.After(time.Second):
+		case <-time.After(2 * time.Second):
 		case <-s.ctx.Done():
 		}
 	}
@@ -138,6 +140,9 @@ func (s *sandbox) watchEnd() {
 // lose notes that the sandbox is gone, and ends with it what waits for its bashes.
 func (s *sandbox) lose(what string) error {
 	err := failure(driver.KindLost, "%s%s", what, s.whyEnded())
+	if !s.opened.Load() {
+		return err // the opening looks for another one
+	}
 	if !s.gone.CompareAndSwap(nil, &err) {
 		return *s.gone.Load()
 	}

@@ -9,17 +9,15 @@ import (
 )
 
 const (
-	// message is up to which size a Write waits until the service has taken what it was given: it is a message, whose sender wants
-	// to know that it arrived. A longer one is part of a stream.
-	message = 32 << 10
-	// streamAhead is how much of a stream may be on its way, and chunk how much of it one request carries.
+	// streamAhead is how much may be on its way before a Write waits, and chunk how much of it one request carries.
 	streamAhead = 4 << 20
 	chunk       = 2 << 20
 )
 
 // stdin is the write end of a bash's input. The SDK makes a request of every write, which has to be answered before the next; so
-// that a stream does not cost a round trip for each of its pieces they are put together here. The SDK's writes know no deadline
-// either: it is kept here, and a request that is never answered is left behind.
+// that a stream does not cost a round trip for each of its pieces they are put together here, and a Write does not wait for the answer:
+// a service that gives none must not hold up a call whose time is over. An error shows with the next Write, and in how the bash
+// ends. Who sets a deadline wants to know that the service has what he writes, and waits for that.
 type stdin struct {
 	to io.WriteCloser
 
@@ -52,7 +50,7 @@ func (s *stdin) Write(p []byte) (int, error) {
 	s.queue = append(s.queue, p...)
 	s.taken += int64(len(p))
 	upTo := s.taken
-	if len(p) >= message {
+	if s.expire.IsZero() {
 		upTo -= streamAhead
 	}
 	s.send()
