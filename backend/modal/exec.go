@@ -139,7 +139,7 @@ func (p *process) learn() {
 
 const (
 	// outputRest is after how long without a byte what a bash had printed counts as read, and outputMost is after how long in any case.
-	outputRest = 3 * time.Second
+	outputRest = 5 * time.Second
 	outputMost = 20 * time.Second
 )
 

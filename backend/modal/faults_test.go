@@ -200,3 +200,29 @@ func TestAServiceThatDoesNotAnswer(t *testing.T) {
 	}
 	run(t, sb, "echo ok", "ok\n")
 }
+
+// TestOutputThatComesLateIsNotLost has the end of a bash told before its output.
+func TestOutputThatComesLateIsNotLost(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, map[string]string{"spawn_ahead": "0"})
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	s, err := sb.Session(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(ctx)
+	if _, err := s.Run(ctx, "true", nil); err != nil {
+		t.Fatal(err)
+	}
+	// Both of the next bash's streams would be cut; one has that much.
+	a.e.Inject(emulator.Fault{Method: "TaskExecStdioRead", Bytes: 50000, Delay: 2 * time.Second, Code: codes.Unavailable, Times: 2})
+	res, err := s.Run(ctx, "export A=1; seq 1 20000", nil)
+	a.e.Heal()
+	if err != nil || len(res.Output) != 108894 || res.ExitCode != 0 || !res.StateSaved {
+		t.Fatalf("%d bytes, %+v, %v", len(res.Output), res.Notices, err)
+	}
+	if res, err := s.Run(ctx, "echo $A", nil); err != nil || string(res.Output) != "1\n" {
+		t.Errorf("%q, %v", res.Output, err)
+	}
+}
