@@ -183,10 +183,10 @@ var sandboxRows = []driver.Setting{
 		Status: driver.Implemented, Place: true,
 	},
 	{
-		Key: "container_idle_timeout", Env: "TERMINAL_CONTAINER_IDLE_TIMEOUT", Type: driver.Seconds, Default: "0",
+		Key: "container_idle_timeout", Env: "TERMINAL_CONTAINER_IDLE_TIMEOUT", Type: driver.Seconds, Default: "300",
 		ValueAliases: map[string]string{"off": "0", "false": "0"}, Backends: []string{"modal"},
-		Doc:    "After how many idle seconds the provider ends the sandbox; 0 is the provider's default.",
-		Status: driver.Later,
+		Doc:    "After how many idle seconds the provider ends the sandbox; 0 is only at the end of its lifetime.",
+		Status: driver.Implemented,
 	},
 	{
 		Key: "container_network", Env: "TERMINAL_CONTAINER_NETWORK", Type: driver.String, Backends: mounted,

@@ -38,6 +38,10 @@ func Lease(silence time.Duration) string {
 // Beat is described at Lease.
 const Beat = "B\n"
 
+// EndSignal, without SIG, makes a bash that watches take its input to be at its end: for a far end on which nothing closes the input
+// of a dead owner's watchdog, whoever knows that the owner is dead.
+const EndSignal = "USR1"
+
 // RemoveFile makes it remove a file now, and RemoveAtEnd a directory with its files at the end of its input; where there is no rm,
 // files are emptied. A path is absolute and holds no newline and no tab.
 func RemoveFile(file string) string { return "D " + word.Replace(file) + "\n" }

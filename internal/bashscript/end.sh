@@ -8,7 +8,9 @@
 #   D PATH          a file to remove now (%20 is a blank, %25 a percent sign)
 #   R PATH          a directory to remove at the end of file
 #   K TOKEN GRACE   end all that is watched now, in at most GRACE milliseconds and one second, answer, and leave
-# End of file ends all that is watched, unasked: that is how a process that was killed cleans up behind itself.
+# End of file ends all that is watched, unasked: that is how a process that was killed cleans up behind itself. Where the far end
+# learns of that by nothing, USR1 is taken for the end of file.
+trap 'exec </dev/null' USR1
 LC_ALL=C
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 401 )) || IFS= read -r -d '' ew_rest # the NUL behind this text
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404 )) || ew_new=1

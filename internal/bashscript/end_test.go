@@ -204,3 +204,48 @@ func TestADirectoryIsRemovedAtTheEndOfInputAndNotBefore(t *testing.T) {
 		})
 	}
 }
+
+func TestASignalIsTakenForTheEndOfInput(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("processes carry no mark that can be read here")
+	}
+	s := NewScripts(nil)
+	m := NewMark(NewSessionMark())
+	victim := sleeper(t, m, "X=1", "echo up; exec sleep 1000")
+	seen := filepath.Join(t.TempDir(), "seen")
+	if err := os.WriteFile(seen, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bash", s.EndArgs()...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := in.Write([]byte(string(s.End()) + Lease(time.Hour) + Watch(m, "id", 0) + RemoveFile(seen))); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(seen); errors.Is(err, os.ErrNotExist) {
+			break // it has read all that it was sent
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it does not read")
+		}
+	}
+	if ended(victim) {
+		t.Fatal("it ended before the signal")
+	}
+	if err := exec.Command("kill", "-"+EndSignal, fmt.Sprint(cmd.Process.Pid)).Run(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-victim.gone:
+	case <-time.After(time.Minute):
+		t.Error("it lives on")
+	}
+}

@@ -10,6 +10,7 @@
 package machine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -53,7 +55,21 @@ func NewHost(dir, base string) (*Host, error) {
 	if _, err := os.Stat(filepath.Join(base, "bin/bash")); err != nil {
 		return nil, fmt.Errorf("no tree to start machines on: %w", err)
 	}
+	keepDescriptors()
 	return &Host{dir: dir, base: Image{[]string{base}}, machines: map[*Machine]struct{}{}}, nil
+}
+
+// keepDescriptors keeps from commands what this process itself was given besides the three descriptors that everybody has.
+func keepDescriptors() {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
 }
 
 // Base is the image that the host was made with.
@@ -97,6 +113,7 @@ type Machine struct {
 	ended   chan struct{}
 	inside  int // the pid of the machine's first process, as the host sees it
 	removed bool
+	entered map[*Process]struct{} // what runs that was started from outside
 }
 
 // New makes a machine on an image. name is its host name.
@@ -105,7 +122,7 @@ func (h *Host) New(img Image, name string) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{host: h, name: name, dir: dir}
+	m := &Machine{host: h, name: name, dir: dir, entered: map[*Process]struct{}{}}
 	for _, sub := range []string{"upper", "work", "root"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
 			return nil, err
@@ -177,7 +194,42 @@ func (m *Machine) Start() error {
 		m.mu.Unlock()
 		close(ended)
 	}()
+	go m.wake(ended)
 	return m.awaitRoot(info.Pid)
+}
+
+// wake continues, until the machine has ended, an nsenter that has stopped with its command and whose command is not stopped any more:
+// nobody else does, and it is its command's parent.
+func (m *Machine) wake(ended <-chan struct{}) {
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ended:
+			return
+		}
+		m.mu.Lock()
+		for p := range m.entered {
+			if pid := p.enter.Process.Pid; stateOf(pid) == 'T' && stateOf(p.pid) != 'T' {
+				_ = syscall.Kill(pid, syscall.SIGCONT)
+			}
+		}
+		m.mu.Unlock()
+	}
+}
+
+// stateOf is a process's state as the kernel names it, 0 where there is none.
+func stateOf(pid int) byte {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil || pid == 0 {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
+	if rest == "" {
+		return 0
+	}
+	return rest[0]
 }
 
 // awaitRoot waits until bubblewrap has built the machine's file system: its sleep runs.
@@ -332,4 +384,35 @@ func (i Image) Size() int64 {
 		return nil
 	})
 	return sum
+}
+
+// Holds tells whether a file, or the name of one, that the image adds to the one that its machine started on has text in it.
+func (i Image) Holds(text string) (bool, error) {
+	if len(i.layers) < 2 {
+		return false, nil
+	}
+	found := errors.New("found")
+	err := filepath.WalkDir(i.layers[0], func(name string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if strings.Contains(d.Name(), text) {
+			return found
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if bytes.Contains(data, []byte(text)) {
+			return found
+		}
+		return nil
+	})
+	if err == found {
+		return true, nil
+	}
+	return false, err
 }

@@ -247,3 +247,26 @@ func TestATerminalIsTheCommandsOwn(t *testing.T) {
 		t.Errorf("%d, %q", code, text)
 	}
 }
+
+func TestAMachineWithAStoppedCommandEnds(t *testing.T) {
+	h := host(t)
+	m := started(t, h, h.Base(), "m")
+	p, err := m.StartCommand(Command{Args: []string{"sleep", "1000"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Signal(syscall.SIGSTOP, true); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); stateOf(p.enter.Process.Pid) != 'T'; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it was not stopped")
+		}
+	}
+	if err := m.Stop(); err != nil {
+		t.Error(err)
+	}
+	if _, signal := p.Wait(); signal != syscall.SIGKILL {
+		t.Errorf("ended by %v", signal)
+	}
+}

@@ -108,8 +108,12 @@ func (m *Machine) StartCommand(c Command) (*Process, error) {
 	}
 	p.enter = cmd
 	p.pid = childOf(cmd.Process.Pid)
+	m.entered[p] = struct{}{}
 	go func() {
 		_ = cmd.Wait()
+		m.mu.Lock()
+		delete(m.entered, p)
+		m.mu.Unlock()
 		p.mu.Lock()
 		p.state = cmd.ProcessState
 		p.mu.Unlock()

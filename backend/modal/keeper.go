@@ -1,0 +1,343 @@
+package modal
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	sdk "github.com/modal-labs/modal-client/go"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kept"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
+	"github.com/elsewhere-sh/elsewhere/internal/safename"
+)
+
+// keeper looks after the sandboxes that run and the files that are stored of one identity and profile. A task whose files are stored
+// and whose sandbox does not run is a stopped one; its id is the image's.
+type keeper struct {
+	account *account
+	store   store
+	req     driver.OpenRequest
+	log     *slog.Logger
+}
+
+func openKeeper(_ context.Context, req driver.OpenRequest) (driver.Keeper, error) {
+	if req.Logger == nil {
+		req.Logger = slog.New(slog.DiscardHandler)
+	}
+	a, err := connect(req)
+	if err != nil {
+		return nil, err
+	}
+	return &keeper{account: a, store: store{req.Identity.Home}, req: req, log: req.Logger}, nil
+}
+
+func (k *keeper) Close() error {
+	k.account.close()
+	return nil
+}
+
+// running is one of ours as the service has it.
+type running struct {
+	sb   *sdk.Sandbox
+	tags map[string]string
+	name string // as it is noted here
+	note boxNote
+}
+
+// all asks for the own sandboxes that run, oldest first.
+func (k *keeper) all(ctx context.Context) ([]running, error) {
+	app, err := k.account.inApp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own := (&plan{}).tags(driver.OpenRequest{Identity: k.req.Identity})
+	const what = "listing sandboxes"
+	list, err := k.account.client.Sandboxes.List(ctx, &sdk.SandboxListParams{AppID: app.AppID, Tags: map[string]string{
+		tagAgent: agent, tagIdentity: own[tagIdentity], tagProfile: own[tagProfile],
+	}})
+	if err != nil {
+		return nil, k.account.explain(ctx, what, err)
+	}
+	notes := k.store.readNotes()
+	var found []running
+	for sb, err := range list {
+		if err != nil {
+			return nil, k.account.explain(ctx, what, err)
+		}
+		tags, err := sb.GetTags(ctx, nil)
+		if notFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, k.account.explain(ctx, what, err)
+		}
+		r := running{sb: sb, tags: tags}
+		for name, note := range notes.Boxes {
+			if kept.Name(k.req.Identity, "", note.Task) == name && tags[tagTask] == safename.Of(note.Task) && tags[tagFingerprint] == kept.Parse(note.Settings).Fingerprint() {
+				r.name, r.note = name, note
+			}
+		}
+		if r.name == "" {
+			r.name, r.note = kept.Name(k.req.Identity, "", tags[tagTask]), boxNote{Task: tags[tagTask]}
+		}
+		found = append(found, r)
+	}
+	slices.SortFunc(found, func(a, b running) int { return tagTime(a.tags[tagMade]).Compare(tagTime(b.tags[tagMade])) })
+	return found, nil
+}
+
+// List lists what runs and what is stored.
+func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
+	all, err := k.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var infos []driver.SandboxInfo
+	live := map[string]bool{}
+	for _, r := range all {
+		live[r.note.Task] = true
+		infos = append(infos, k.info(ctx, r))
+	}
+	for id, of := range k.stored() {
+		if now, _, _, err := k.store.find(of.Key); !live[of.Task] && err == nil && now == id {
+			infos = append(infos, driver.SandboxInfo{Task: of.Task, ID: id, Name: of.Name, State: driver.StateStopped, Image: of.Image, Created: of.At, Persistent: true})
+		}
+	}
+	slices.SortStableFunc(infos, func(a, b driver.SandboxInfo) int { return a.Created.Compare(b.Created) })
+	return infos, nil
+}
+
+// stored are the files of this identity and profile that are remembered, by the image's id.
+func (k *keeper) stored() map[string]snapshot {
+	own := map[string]snapshot{}
+	for id, of := range k.store.readNotes().Snapshots {
+		if of.Identity == k.req.Identity.ID && of.Profile == k.req.Identity.Profile {
+			own[id] = of
+		}
+	}
+	return own
+}
+
+func (k *keeper) info(ctx context.Context, r running) driver.SandboxInfo {
+	return driver.SandboxInfo{
+		Task: r.note.Task, ID: r.sb.SandboxID, Name: r.name, State: driver.StateRunning, Image: r.note.Image, Created: tagTime(r.tags[tagMade]),
+		Persistent: r.tags[tagPersist] == "true", InUse: k.used(ctx, r),
+	}
+}
+
+// used tells whether a process of this machine uses the sandbox. One that is being made or removed now is.
+func (k *keeper) used(ctx context.Context, r running) bool {
+	used := true
+	const lockWait = 2 * time.Second
+	_ = k.withLock(ctx, r.name, lockWait, func(lock *kept.Lock) (err error) {
+		used, err = lock.InUse()
+		return err
+	})
+	return used
+}
+
+// withLock does what needs the right to make and end a sandbox.
+func (k *keeper) withLock(ctx context.Context, name string, wait time.Duration, do func(*kept.Lock) error) error {
+	lock, err := kept.Open(k.req.Identity.Home, name, false)
+	if err != nil {
+		return failure(driver.KindUnavailable, "%w", err)
+	}
+	defer lock.Close()
+	mctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	done, err := lock.Make(mctx)
+	if err != nil {
+		return failure(driver.KindUnavailable, "%w", err)
+	}
+	defer done()
+	return do(lock)
+}
+
+// find gives the own sandbox of this id that runs, or the stored files; ok is false where there is neither.
+func (k *keeper) find(ctx context.Context, id string) (r *running, of snapshot, ok bool, err error) {
+	if of, ok = k.stored()[id]; ok {
+		return nil, of, true, nil
+	}
+	all, err := k.all(ctx)
+	if err != nil {
+		return nil, snapshot{}, false, err
+	}
+	for i := range all {
+		if all[i].sb.SandboxID == id {
+			return &all[i], snapshot{}, true, nil
+		}
+	}
+	return nil, snapshot{}, false, nil
+}
+
+// Inspect tells of a sandbox what the service has noted with it.
+func (k *keeper) Inspect(ctx context.Context, id string) (driver.SandboxDetail, error) {
+	r, of, ok, err := k.find(ctx, id)
+	if err == nil && !ok {
+		err = failure(driver.KindLost, "there is no sandbox %s, and no stored files of this name", id)
+	}
+	if err != nil {
+		return driver.SandboxDetail{}, err
+	}
+	d := driver.SandboxDetail{Host: k.account.host(), User: "root", Processes: -1}
+	if r == nil {
+		d.SandboxInfo = driver.SandboxInfo{Task: of.Task, ID: id, Name: of.Name, State: driver.StateStopped, Image: of.Image, Created: of.At, Persistent: true}
+		d.ImageID, d.Processes = id, 0
+		return d, nil
+	}
+	d.SandboxInfo = k.info(ctx, *r)
+	d.Started = d.Created
+	had := kept.Parse(r.note.Settings)
+	for _, key := range []string{"container_cpu", "container_memory", "modal_gpu", "network"} {
+		if value := had[key]; value != "" {
+			d.Features = append(d.Features, driver.Feature{Name: key, State: driver.Active, Detail: value})
+		}
+	}
+	if ends := tagTime(r.tags[tagEnds]); !ends.IsZero() {
+		d.Features = append(d.Features, driver.Feature{Name: "lifetime", State: driver.Active, Detail: "until " + ends.Local().Format("2006-01-02 15:04:05")})
+	}
+	return d, nil
+}
+
+// Stop stores the files of a persistent sandbox and ends it.
+func (k *keeper) Stop(ctx context.Context, id string) error {
+	r, _, ok, err := k.find(ctx, id)
+	if err != nil || !ok || r == nil {
+		return err
+	}
+	return k.withLock(ctx, r.name, changeWait, func(*kept.Lock) error {
+		if r.tags[tagPersist] == "true" {
+			if err := k.as(*r).snapshotNow(ctx); err != nil {
+				return err
+			}
+		}
+		return k.account.end(ctx, r.sb)
+	})
+}
+
+// as is a sandbox value for what this keeper does to one that runs.
+func (k *keeper) as(r running) *sandbox {
+	req := k.req
+	req.Task = r.note.Task
+	return &sandbox{
+		account: k.account, store: k.store, req: req, log: k.log, sb: r.sb, snapping: make(chan struct{}, 1),
+		plan: &plan{name: r.name, key: storeKey(req), image: first(r.note.Image, k.req.Config.String("modal_image")), ttl: ceil(k.req.Config.Duration("modal_snapshot_ttl"))},
+	}
+}
+
+// Remove ends a sandbox, whose files are stored if they are to persist; with data they go, and what was stored before.
+func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []string, err error) {
+	r, of, ok, err := k.find(ctx, id)
+	if err != nil || !ok {
+		return nil, err
+	}
+	task, name := of.Task, of.Name
+	if r != nil {
+		task, name = r.note.Task, r.name
+	}
+	err = k.withLock(ctx, name, changeWait, func(*kept.Lock) error {
+		if r != nil {
+			if !data && r.tags[tagPersist] == "true" {
+				if err := k.as(*r).snapshotNow(ctx); err != nil {
+					return err
+				}
+			}
+			if err := k.account.end(ctx, r.sb); err != nil {
+				return err
+			}
+			removed = append(removed, "the sandbox "+r.sb.SandboxID)
+		}
+		if !data {
+			return nil
+		}
+		for image, of := range k.stored() {
+			if of.Task != task {
+				continue
+			}
+			dctx, cancel := context.WithTimeout(ctx, askWait)
+			err := k.account.client.Images.Delete(dctx, image, nil)
+			if err != nil && !notFound(err) {
+				err = k.account.explain(dctx, "removing the stored files "+image, err)
+				cancel()
+				return err
+			}
+			cancel()
+			if err := k.store.drop(ctx, image); err != nil {
+				return failure(driver.KindUnavailable, "%w", err)
+			}
+			removed = append(removed, "the stored files "+image)
+		}
+		return nil
+	})
+	return removed, err
+}
+
+// Reap ends sandboxes that were made not to persist, whose owner is dead and which nobody uses.
+func (k *keeper) Reap(ctx context.Context) (removed []string, err error) {
+	all, err := k.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	home := k.req.Identity.Home
+	dead, err := owner.Dead(home)
+	errs := []error{err}
+	for _, r := range all {
+		id := r.tags[tagOwner]
+		if r.tags[tagPersist] != "false" || r.tags[tagMachine] != owner.Tag(home) || id == k.req.Identity.Owner || !slices.Contains(dead, id) && owner.Known(home, id) {
+			continue
+		}
+		err := k.withLock(ctx, r.name, 2*time.Second, func(lock *kept.Lock) error {
+			if used, err := lock.InUse(); err != nil || used {
+				return err
+			}
+			removed = append(removed, r.note.Task)
+			return k.account.end(ctx, r.sb)
+		})
+		errs = append(errs, err)
+	}
+	return removed, errors.Join(errs...)
+}
+
+const (
+	// reapEvery is how often an opening reaps at most, among all processes of one home, and reapWait bounds one reaping.
+	reapEvery = time.Hour
+	reapWait  = 2 * time.Minute
+)
+
+// reapBehind reaps behind the calls, unless a process of this home did so within the hour.
+func (s *sandbox) reapBehind() {
+	if alone(s.req) || !takeTurn(s.req.Identity.Home, time.Now()) {
+		return
+	}
+	s.behind(func() {
+		ctx, cancel := context.WithTimeout(s.ctx, reapWait)
+		defer cancel()
+		removed, err := (&keeper{account: s.account, store: s.store, req: s.req, log: s.log}).Reap(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.log.Debug("not every orphaned sandbox was ended", "error", err)
+		}
+		for _, task := range removed {
+			s.log.Info("an orphaned sandbox was ended", "task", task)
+		}
+	})
+}
+
+// takeTurn tells whether the last reaping of this home is long enough ago, and notes this one.
+func takeTurn(home string, now time.Time) bool {
+	stamp := filepath.Join(home, "elsewhere", "modal-reaped")
+	if st, err := os.Stat(stamp); err == nil && now.Sub(st.ModTime()) < reapEvery && !st.ModTime().After(now.Add(reapEvery)) {
+		return false
+	}
+	if err := os.MkdirAll(filepath.Dir(stamp), 0o700); err != nil {
+		return false
+	}
+	return os.WriteFile(stamp, nil, 0o600) == nil && os.Chtimes(stamp, now, now) == nil
+}
+
+var _ driver.Keeper = (*keeper)(nil)

@@ -1,0 +1,562 @@
+//go:build linux
+
+package modal_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/modal-labs/modal-client/go/proto/modal_proto"
+
+	"github.com/elsewhere-sh/elsewhere"
+	"github.com/elsewhere-sh/elsewhere/backend/modal"
+	"github.com/elsewhere-sh/elsewhere/driver"
+	emulator "github.com/elsewhere-sh/elsewhere/test/cloud/modal"
+)
+
+// long bounds what takes no time on a machine that is not busy.
+const long = 2 * time.Minute
+
+// own is an emulator of a test's own, for faults, with a home.
+func own(t *testing.T) *account {
+	t.Helper()
+	e, err := emulator.New(emulator.Options{Dir: t.TempDir()})
+	if err != nil {
+		need(t, err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return newAccount(t, e)
+}
+
+// open opens a sandbox as a program does.
+func (a *account) open(t *testing.T, settings map[string]string, opts elsewhere.SandboxOptions) (*elsewhere.Sandbox, error) {
+	t.Helper()
+	cfg, err := a.config(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Environ = a.environ
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	sb, err := elsewhere.OpenSandbox(ctx, cfg, &opts)
+	if err == nil {
+		t.Cleanup(func() { closeIt(t, sb) })
+	}
+	return sb, err
+}
+
+func (a *account) mustOpen(t *testing.T, settings map[string]string) *elsewhere.Sandbox {
+	t.Helper()
+	sb, err := a.open(t, settings, elsewhere.SandboxOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
+
+func closeIt(t *testing.T, sb *elsewhere.Sandbox) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), long)
+	defer cancel()
+	if err := sb.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// try runs a command in a new session.
+func try(t *testing.T, sb *elsewhere.Sandbox, command string, opts *elsewhere.RunOptions) (*elsewhere.Result, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	s, err := sb.Session(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close(ctx)
+	return s.Run(ctx, command, opts)
+}
+
+// run runs a command that has to print out.
+func run(t *testing.T, sb *elsewhere.Sandbox, command, out string) *elsewhere.Result {
+	t.Helper()
+	res, err := try(t, sb, command, nil)
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+	if string(res.Output) != out || res.ExitCode != 0 {
+		t.Fatalf("%s: %q, %d, %q", command, res.Output, res.ExitCode, res.Notices)
+	}
+	return res
+}
+
+// eventually waits for something.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(long); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func said(res *elsewhere.Result, word string) bool {
+	return strings.Contains(strings.Join(res.Notices, "\n"), word)
+}
+
+// table reads Hermes' file.
+func (a *account) table(t *testing.T) map[string]string {
+	t.Helper()
+	table := map[string]string{}
+	text, err := os.ReadFile(filepath.Join(a.home, "modal_snapshots.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &table)
+	}
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func (a *account) writeTable(t *testing.T, table map[string]string) {
+	t.Helper()
+	text, _ := json.Marshal(table)
+	if err := os.WriteFile(filepath.Join(a.home, "modal_snapshots.json"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ends is what a sandbox is not left running with.
+var ends = map[string]string{"modal_keep_running": "false"}
+
+func TestFilesAreStoredOnCloseAndComeBack(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, ends)
+	run(t, sb, "mkdir /work; echo one > /work/f", "")
+	closeIt(t, sb)
+	if id := a.running(); id != "" {
+		t.Errorf("%s still runs", id)
+	}
+	first := a.table(t)["direct:default"]
+	if images := a.e.Images(); !slices.Equal(images, []string{first}) {
+		t.Fatalf("stored are %q, remembered %q", images, first)
+	}
+	sb = a.mustOpen(t, ends)
+	if res := run(t, sb, "cat /work/f; echo two > /work/f", "one\n"); !said(res, "they are as of 20") {
+		t.Errorf("%q", res.Notices)
+	}
+	closeIt(t, sb)
+	second := a.table(t)["direct:default"]
+	if images := a.e.Images(); second == first || !slices.Equal(images, []string{second}) {
+		t.Errorf("stored are %q, remembered %q, before %q", images, second, first)
+	}
+	// Nothing is stored anew where nothing ran.
+	closeIt(t, a.mustOpen(t, ends))
+	if again := a.table(t)["direct:default"]; again != second {
+		t.Errorf("%q, before %q", again, second)
+	}
+}
+
+func TestWhatHermesStoredIsUsedAndNeverRemoved(t *testing.T) {
+	a := own(t)
+	image, err := a.e.MakeImage(map[string]string{"/work/f": "of Hermes\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.writeTable(t, map[string]string{"default": image, "direct:other": "im-other"})
+	sb := a.mustOpen(t, ends)
+	if res := run(t, sb, "cat /work/f", "of Hermes\n"); !said(res, "Hermes") {
+		t.Errorf("%q", res.Notices)
+	}
+	closeIt(t, sb)
+	table := a.table(t)
+	if _, old := table["default"]; old || table["direct:other"] != "im-other" || table["direct:default"] == image || table["direct:default"] == "" {
+		t.Errorf("%q", table)
+	}
+	if a.e.Counts()["ImageDelete"] != 0 {
+		t.Error("Hermes' image was removed")
+	}
+}
+
+func TestOnlyADefiniteNotFoundForgetsStoredFiles(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, ends)
+	run(t, sb, "echo kept > /root/f", "")
+	closeIt(t, sb)
+	id := a.table(t)["direct:default"]
+	for name, fault := range map[string]emulator.Fault{
+		"unavailable":       {Method: "ImageFromId", Code: codes.Unavailable, Times: 4},
+		"wrong credentials": {Method: "ImageFromId", Code: codes.Unauthenticated},
+		"refused":           {Method: "ImageFromId", Code: codes.PermissionDenied},
+	} {
+		a.e.Inject(fault)
+		if _, err := a.open(t, ends, elsewhere.SandboxOptions{}); err == nil {
+			t.Errorf("%s: a sandbox was opened", name)
+		}
+		a.e.Heal()
+		if now := a.table(t)["direct:default"]; now != id {
+			t.Errorf("%s: the record is %q", name, now)
+		}
+	}
+	sb = a.mustOpen(t, ends)
+	run(t, sb, "cat /root/f", "kept\n")
+	closeIt(t, sb)
+	a.e.ExpireImage(a.table(t)["direct:default"])
+	sb = a.mustOpen(t, ends)
+	if res := run(t, sb, "ls /root/f 2>/dev/null || echo gone", "gone\n"); !said(res, "not there any more") {
+		t.Errorf("%q", res.Notices)
+	}
+	if left := a.table(t); len(left) != 0 {
+		t.Errorf("remembered is %q", left)
+	}
+}
+
+func TestAFailedSnapshotKeepsTheLastOneAndTheSandbox(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, ends)
+	run(t, sb, "echo one > /root/f", "")
+	closeIt(t, sb)
+	id := a.table(t)["direct:default"]
+	sb = a.mustOpen(t, ends)
+	run(t, sb, "echo two > /root/f", "")
+	a.e.Inject(emulator.Fault{Method: "TaskSnapshotFilesystem", Code: codes.ResourceExhausted, Times: 2})
+	if err := sb.Close(t.Context()); err == nil {
+		t.Error("nothing says that the files are not stored")
+	}
+	if now := a.table(t)["direct:default"]; now != id || a.running() == "" {
+		t.Errorf("remembered is %q, running %q", now, a.running())
+	}
+	sb = a.mustOpen(t, ends)
+	run(t, sb, "cat /root/f", "two\n")
+	a.e.Inject(emulator.Fault{Method: "TaskSnapshotFilesystem", Code: codes.Aborted}) // once is tried again
+	closeIt(t, sb)
+	if now := a.table(t)["direct:default"]; now == id {
+		t.Error("nothing was stored")
+	}
+}
+
+func TestFilesAreStoredBeforeTheLifetimeEnds(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, map[string]string{"modal_lifetime": "20", "container_idle_timeout": "0"})
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	s, err := sb.Session(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(ctx)
+	// It runs until the end: the snapshot is taken under it.
+	_, err = s.Run(ctx, "echo before > /root/f; sleep 1000", nil)
+	if !errors.Is(err, elsewhere.ErrLost) || !strings.Contains(err.Error(), "lifetime") {
+		t.Errorf("a command whose sandbox has ended: %v", err)
+	}
+	if res := run(t, sb, "cat /root/f", "before\n"); !said(res, "as of") && res.Recreated == "" {
+		t.Errorf("%q, recreated %q", res.Notices, res.Recreated)
+	}
+}
+
+func TestAnIdleProcessKeepsNoSandboxAwake(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, map[string]string{"container_idle_timeout": "4", "spawn_ahead_idle": "1"})
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	s, err := sb.Session(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(ctx)
+	if _, err := s.Run(ctx, "echo kept > /root/f; export A=1", nil); err != nil {
+		t.Fatal(err)
+	}
+	id := sb.Info().SandboxID
+	eventually(t, "the service takes the sandbox for idle", func() bool {
+		for _, one := range a.sandboxes() {
+			if one.ID == id && !one.Running {
+				return one.Status == pb.GenericResult_GENERIC_STATUS_IDLE_TIMEOUT
+			}
+		}
+		return false
+	})
+	res, err := s.Run(ctx, "cat /root/f", nil)
+	if errors.Is(err, elsewhere.ErrLost) {
+		res, err = s.Run(ctx, "cat /root/f", nil)
+	}
+	if err != nil || string(res.Output) != "kept\n" {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+func TestASandboxThatRunsIsFoundAgain(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, nil)
+	run(t, sb, "(setsid sleep 1000 >/dev/null 2>&1 </dev/null & echo $! > /root/pid)", "")
+	id := sb.Info().SandboxID
+	closeIt(t, sb)
+	sb = a.mustOpen(t, nil)
+	if sb.Info().SandboxID != id || a.e.Counts()["SandboxCreateV2"] != 1 {
+		t.Errorf("it is %s, before %s", sb.Info().SandboxID, id)
+	}
+	run(t, sb, "kill -0 $(cat /root/pid) && echo alive", "alive\n")
+}
+
+func TestATimeoutLeavesTheSandboxAlone(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, nil)
+	run(t, sb, "echo before > /root/f", "")
+	res, err := try(t, sb, "sleep 1000", &elsewhere.RunOptions{Timeout: 2 * time.Second})
+	if err != nil || res.Cause != elsewhere.TimedOut || res.ExitCode != 124 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	run(t, sb, "cat /root/f", "before\n")
+	if len(a.sandboxes()) != 1 || a.running() == "" {
+		t.Errorf("%+v", a.sandboxes())
+	}
+}
+
+func TestForwardedSecretsReachTheCommandAlone(t *testing.T) {
+	a := own(t)
+	const secret = "a-secret-of-mine-31415"
+	a.environ = append(a.environ, "MY_OWN_SECRET="+secret)
+	a.e.WatchFor(secret)
+	settings := map[string]string{"env_passthrough": "MY_OWN_SECRET", "modal_keep_running": "false"}
+	sb := a.mustOpen(t, settings)
+	run(t, sb, `echo "$MY_OWN_SECRET"; export MINE=1`, secret+"\n")
+	run(t, sb, `cat /proc/[0-9]*/cmdline | tr '\0' '\n' | grep -c 31415`+"\n:", "0\n")
+	closeIt(t, sb)
+	if methods := a.e.Watched(); len(methods) > 0 {
+		t.Errorf("it was in requests of %q", methods)
+	}
+	held, err := a.e.ImageHas(a.table(t)["direct:default"], secret)
+	if err != nil || held {
+		t.Errorf("it is in the stored files: %v, %v", held, err)
+	}
+	if held, err = a.e.ImageHas(a.table(t)["direct:default"], "elsewhere"); err != nil || !held {
+		t.Errorf("nothing of ours is in the stored files, so this proves nothing: %v", err)
+	}
+}
+
+func TestFilesOfHermesHome(t *testing.T) {
+	a := own(t)
+	write := func(name, text string) {
+		name = filepath.Join(a.home, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	big := strings.Repeat("0123456789abcdef", 1<<16)
+	write("skills/big", big)
+	write("skills/a; touch pwned #", "odd")
+	write("skills/-rf", "odder")
+	write("skills/new\nline", "oddest")
+	write("cred.json", "secret")
+	write("cache/documents/d", "host")
+	settings := map[string]string{"credential_files": "cred.json", "modal_keep_running": "false"}
+	sb := a.mustOpen(t, settings)
+	run(t, sb, `cd ~/.hermes && cat skills/a* skills/-rf skills/new* cred.json; wc -c < skills/big; ls; echo bad > cred.json; echo back > cache/documents/new`, "oddodderoddestsecret1048576\ncache\ncred.json\nskills\n")
+	closeIt(t, sb)
+	if text, err := os.ReadFile(filepath.Join(a.home, "cache/documents/new")); err != nil || string(text) != "back\n" {
+		t.Errorf("what a command made in a cache: %q, %v", text, err)
+	}
+	if text, _ := os.ReadFile(filepath.Join(a.home, "cred.json")); string(text) != "secret" {
+		t.Errorf("the credential file here is %q", text)
+	}
+	before := a.e.StdinBytes()
+	sb = a.mustOpen(t, settings)
+	run(t, sb, `wc -c < ~/.hermes/skills/big`, "1048576\n")
+	if sent := a.e.StdinBytes() - before; sent > 512<<10 {
+		t.Errorf("a restored sandbox was sent %d bytes", sent)
+	}
+}
+
+func TestOtherSettings(t *testing.T) {
+	a := own(t)
+	image, err := a.e.MakeImage(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb := a.mustOpen(t, nil)
+	run(t, sb, "echo kept > /root/f", "")
+	closeIt(t, sb)
+	other := map[string]string{"modal_image": image}
+	if _, err := a.open(t, other, elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "modal_image") {
+		t.Errorf("another image, while it runs: %v", err)
+	}
+	// No network any more: never lived with. Its files are kept.
+	sb = a.mustOpen(t, map[string]string{"modal_network": "false"})
+	if res := run(t, sb, "cat /root/f", "kept\n"); !said(res, "made again") {
+		t.Errorf("%q", res.Notices)
+	}
+	all := a.sandboxes()
+	if last := all[len(all)-1]; last.Definition.GetNetworkAccess().GetNetworkAccessType() != pb.NetworkAccess_BLOCKED || all[0].Running {
+		t.Errorf("%v", last.Definition)
+	}
+}
+
+func TestAGPUSandbox(t *testing.T) {
+	a := own(t)
+	settings := map[string]string{"modal_gpu": "T4"}
+	sb := a.mustOpen(t, settings)
+	run(t, sb, "cat; echo $((6 * 7))", "42\n")
+	id := sb.Info().SandboxID
+	closeIt(t, sb)
+	if sb = a.mustOpen(t, settings); sb.Info().SandboxID != id {
+		t.Error("it was not found again")
+	}
+	run(t, sb, "echo again", "again\n")
+}
+
+func TestWhatGoesWrongIsSaid(t *testing.T) {
+	a := own(t)
+	fails := func(name string, settings map[string]string, kind error, words ...string) {
+		t.Helper()
+		_, err := a.open(t, settings, elsewhere.SandboxOptions{})
+		if !errors.Is(err, kind) {
+			t.Errorf("%s: %v", name, err)
+			return
+		}
+		for _, word := range words {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: %v has no %q", name, err, word)
+			}
+		}
+	}
+	fails("wrong credentials", map[string]string{"modal_token_secret": "as-wrong"}, elsewhere.ErrDenied, "--set", "modal token new")
+	fails("an image that is not there", map[string]string{"modal_image": emulator.FailingTag}, elsewhere.ErrConfig, "manifest unknown")
+	fails("an id that is not there", map[string]string{"modal_image": "im-none"}, elsewhere.ErrConfig, "im-none")
+	fails("nobody answers", map[string]string{"modal_server_url": "http://127.0.0.1:1"}, elsewhere.ErrUnavailable, "http://127.0.0.1:1")
+	a.e.SetQuota(1)
+	sb := a.mustOpen(t, nil)
+	cfg, err := a.config(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := elsewhere.OpenSandbox(t.Context(), cfg, &elsewhere.SandboxOptions{Task: "second", Environ: a.environ}); !errors.Is(err, elsewhere.ErrUnavailable) || !strings.Contains(err.Error(), "no room") {
+		t.Errorf("a quota that is full: %v", err)
+	}
+	a.e.SetQuota(0)
+	// Asked to wait, it does.
+	after := 300 * time.Millisecond
+	a.e.Inject(emulator.Fault{Method: "SandboxCreateV2", Code: codes.ResourceExhausted, RetryAfter: &after, Times: 2})
+	second, err := a.open(t, nil, elsewhere.SandboxOptions{Task: "second"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, second, "echo ok", "ok\n")
+	run(t, sb, "echo ok", "ok\n")
+	if len(a.sandboxes()) != 2 {
+		t.Errorf("%d sandboxes", len(a.sandboxes()))
+	}
+}
+
+func TestAThrowAwaySandboxGoes(t *testing.T) {
+	a := own(t)
+	sb, err := a.open(t, nil, elsewhere.SandboxOptions{ThrowAway: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, sb, "echo ok", "ok\n")
+	closeIt(t, sb)
+	for _, one := range a.e.Sandboxes() {
+		if one.Running || one.Name != "" {
+			t.Errorf("%+v", one)
+		}
+	}
+	if len(a.table(t)) != 0 || len(a.e.Images()) != 0 {
+		t.Error("its files are stored")
+	}
+}
+
+func TestKeeper(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, nil)
+	run(t, sb, "echo kept > /root/f", "")
+	req, err := a.request(nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep, err := modal.Backend().Keeper(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keep.Close()
+	one := func(state string, used bool) driver.SandboxInfo {
+		t.Helper()
+		list, err := keep.List(t.Context())
+		if err != nil || len(list) != 1 || list[0].State != state || list[0].InUse != used || list[0].Task != "default" || !list[0].Persistent {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		return list[0]
+	}
+	info := one(driver.StateRunning, true)
+	closeIt(t, sb)
+	info = one(driver.StateRunning, false)
+	if d, err := keep.Inspect(t.Context(), info.ID); err != nil || d.Task != "default" || len(d.Features) == 0 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if err := keep.Stop(t.Context(), info.ID); err != nil {
+		t.Fatal(err)
+	}
+	info = one(driver.StateStopped, false)
+	if id := a.running(); id != "" {
+		t.Errorf("%s runs", id)
+	}
+	if _, err := keep.Remove(t.Context(), info.ID, false); err != nil || len(a.table(t)) != 1 {
+		t.Errorf("%v, %q", err, a.table(t))
+	}
+	sb = a.mustOpen(t, nil)
+	run(t, sb, "cat /root/f", "kept\n")
+	closeIt(t, sb)
+	info = one(driver.StateRunning, false)
+	removed, err := keep.Remove(t.Context(), info.ID, true)
+	if err != nil || len(removed) != 2 || len(a.table(t)) != 0 || a.running() != "" || len(a.e.Images()) != 0 {
+		t.Errorf("%q, %v; remembered %q, stored %q", removed, err, a.table(t), a.e.Images())
+	}
+}
+
+func TestTheReaperEndsWhatADeadOwnerLeft(t *testing.T) {
+	a := own(t)
+	// The owner of this request has no lease, so it counts as dead as soon as nobody holds the sandbox.
+	req, err := a.request(map[string]string{"container_persistent": "false"}, "left")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := modal.Backend().Open(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := a.mustOpen(t, nil)
+	other, err := a.request(nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep, err := modal.Backend().Keeper(t.Context(), other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keep.Close()
+	if removed, err := keep.Reap(t.Context()); err != nil || len(removed) != 0 {
+		t.Errorf("while it is used: %q, %v", removed, err)
+	}
+	modal.Abandon(left)
+	if removed, err := keep.Reap(t.Context()); err != nil || !slices.Equal(removed, []string{"left"}) {
+		t.Errorf("%q, %v", removed, err)
+	}
+	if a.running() != kept.Info().SandboxID {
+		t.Error("another one was ended")
+	}
+}

@@ -1,0 +1,154 @@
+package modal
+
+import (
+	"context"
+	"time"
+
+	sdk "github.com/modal-labs/modal-client/go"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+)
+
+const (
+	// snapshotWait bounds the storing of files; the SDK's own bound is 55 s.
+	snapshotWait = 50 * time.Second
+	// ahead is how long before the end of a sandbox its files are stored, at most.
+	ahead = 2 * time.Minute
+	// restAfter is after how long without a call a sandbox may rest: its files are stored and its watchdog leaves, so that the
+	// service sees it idle.
+	restAfter = 30 * time.Second
+	// mindEvery is how often that is looked at, at least.
+	mindEvery = 5 * time.Second
+)
+
+// Snapshot stores the sandbox's files and gives the id of the image that holds them.
+func (s *sandbox) Snapshot(ctx context.Context) (string, error) {
+	return s.snapshot(ctx)
+}
+
+// snapshotNow stores the files as those from which the task's next sandbox starts. What was stored before is removed when that is
+// done, and stays where it is not.
+func (s *sandbox) snapshotNow(ctx context.Context) error {
+	select {
+	case s.snapping <- struct{}{}:
+		defer func() { <-s.snapping }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, snapshotWait+storeWait)
+	defer cancel()
+	s.mu.Lock()
+	s.dirty = s.calls > 0 // what changes from now on is not in it
+	s.mu.Unlock()
+	at := time.Now()
+	id, err := s.snapshot(ctx)
+	if err == nil {
+		var old []string
+		old, err = s.store.put(ctx, id, snapshot{
+			Key: s.plan.key, Name: s.plan.name, Task: s.req.Task, Identity: s.req.Identity.ID, Profile: s.req.Identity.Profile, Image: s.plan.image, At: at,
+		})
+		if err != nil {
+			err = failure(driver.KindUnavailable, "the sandbox's files are stored as %s, and that cannot be noted: %w; set modal_image to this id to have them", id, err)
+		} else {
+			removed := s.account.deleteImages(ctx, old, s.log.Debug)
+			if err := s.store.forget(ctx, removed); err != nil {
+				s.log.Debug("the notes of old stored files stay", "error", err)
+			}
+		}
+	}
+	if err != nil {
+		s.mu.Lock()
+		s.dirty = true
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// snapshot makes one image. A failure is tried once more.
+func (s *sandbox) snapshot(ctx context.Context) (string, error) {
+	what := "storing the files of the sandbox " + s.sb.SandboxID
+	ttl := s.plan.ttl
+	if ttl == 0 {
+		ttl = sdk.NoExpiryTTL
+	}
+	ctx, cancel := context.WithTimeout(ctx, snapshotWait)
+	defer cancel()
+	for try := 0; ; try++ {
+		image, err := s.sb.SnapshotFilesystem(ctx, &sdk.SandboxSnapshotFilesystemParams{Timeout: snapshotWait, TTL: ttl})
+		if err == nil {
+			return image.ImageID, nil
+		}
+		if try > 0 || ctx.Err() != nil || notFound(err) {
+			return "", s.account.explain(ctx, what, err)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// deleteImages removes stored files that nobody needs any more, and gives those that are gone; the next snapshot tries the others again.
+func (a *account) deleteImages(ctx context.Context, ids []string, say func(string, ...any)) (removed []string) {
+	for _, id := range ids {
+		dctx, cancel := context.WithTimeout(ctx, askWait)
+		if err := a.client.Images.Delete(dctx, id, nil); err != nil && !notFound(err) {
+			say("old stored files were not removed", "image", id, "error", err)
+		} else {
+			removed = append(removed, id)
+		}
+		cancel()
+	}
+	return removed
+}
+
+// mind stores the files before the sandbox's lifetime ends and when no call has come for a while, and then lets the sandbox rest.
+func (s *sandbox) mind() {
+	margin := min(ahead, s.plan.lifetime/4)
+	rest := restAfter
+	if s.plan.idle > 0 {
+		rest = min(rest, s.plan.idle/3)
+	}
+	stored := false // before the end
+	ticker := time.NewTicker(min(mindEvery, max(margin/4, 100*time.Millisecond), max(rest/4, 100*time.Millisecond)))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-s.ctx.Done():
+			return
+		}
+		s.mu.Lock()
+		idle := s.calls == 0 && time.Since(s.quiet) >= rest
+		dirty := s.dirty && s.plan.persistent
+		s.mu.Unlock()
+		ending := !s.ends.IsZero() && time.Until(s.ends) < margin
+		if dirty && (idle || ending && !stored) {
+			stored = stored || ending
+			if err := s.snapshotNow(s.ctx); err != nil && s.ctx.Err() == nil {
+				s.log.Warn("the files of a sandbox are not stored yet", "sandbox", s.info.SandboxID, "error", err)
+				stored = false
+			}
+		}
+		if idle && !s.isStillDirty() {
+			s.rest()
+		}
+	}
+}
+
+func (s *sandbox) isStillDirty() bool { return s.plan.persistent && s.isDirty() }
+
+// rest lets the watchdog leave, which has nothing to watch: while a bash runs the service does not take the sandbox for idle. The
+// next call starts another one.
+func (s *sandbox) rest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls > 0 {
+		return
+	}
+	for p := range s.live {
+		if p.watchdog {
+			_ = p.stdin.Close()
+		}
+	}
+}
