@@ -1,0 +1,171 @@
+// Package ptychannel runs a bash over terminals, where a provider has no other two-way channel: its stdin, stdout and stderr are
+// byte for byte what they are on pipes.
+//
+// A bash has two terminals, each a relay of ours on the far side in raw mode (input.sh, output.sh): one brings stdin in frames, so
+// that its end is a frame too, and takes stderr; the other takes stdout, and brings the word of how much of both has arrived, which
+// must not stand behind stdin that nobody reads. Output goes through as it is (dd moves it), and what the relays themselves have to
+// say stands in it behind a mark, random for each bash. The relays send at most some hundred KiB that were not asked for: providers
+// drop a connection that does not keep up. The bash runs in a session of its own between pipes and has neither
+// terminal, not as its controlling one either.
+//
+// The far side needs bash (4.0), stty, mkfifo, dd (with iflag=fullblock), cat, rm, sleep and setsid: coreutils and util-linux, or busybox. The
+// relays are started by one line of text, which a login shell may be given to read (Line).
+package ptychannel
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
+)
+
+//go:embed input.sh
+var inputSource string
+
+//go:embed output.sh
+var outputSource string
+
+//go:embed pump.sh
+var pumpSource string
+
+// MaxWrite is the most that is written to a Conn at once, in bytes.
+const MaxWrite = 32 << 10
+
+// Conn is the near end of a terminal. One goroutine reads and one writes; Close may be called by any, more than once.
+type Conn interface {
+	// Read gives what comes next; io.EOF, or any other error, says that nothing more does.
+	Read(ctx context.Context) ([]byte, error)
+	// Write sends at most MaxWrite bytes.
+	Write(ctx context.Context, p []byte) error
+	// Close gives the connection up, and ends what runs on the terminal where it has not ended by itself. It does not wait for
+	// that.
+	Close() error
+}
+
+// Dial opens a terminal on which argv runs, or whose shell is given Line(argv) to read.
+type Dial func(ctx context.Context, argv []string) (Conn, error)
+
+// Spec says what to start.
+type Spec struct {
+	Args []string // bash's
+	Env  []string // "K=V", added to the terminal's environment
+	Home string   // HOME; "" is /
+	// Temp is a directory in which the two relays meet; "" is /tmp. A name in it is used for a moment.
+	Temp string
+	// StartWait bounds the time until the relays have answered; 0 is a minute.
+	StartWait time.Duration
+	// Kill ends the bash by other means than its channel, which is broken; nil where there are none.
+	Kill func(ctx context.Context) error
+	// Name says in errors where the bash runs ("the sandbox x").
+	Name string
+}
+
+// Line is argv as a line of text for an interactive shell (bash, zsh, sh), which it replaces: without newline, and with a blank in front so that no
+// history keeps it. An error says that a word cannot be typed.
+func Line(argv []string) (string, error) {
+	var b strings.Builder
+	b.WriteString(" exec")
+	for _, word := range argv {
+		for _, c := range []byte(word) {
+			if c < ' ' || c == 0x7f || c == '\'' {
+				return "", fmt.Errorf("%.60q cannot be typed into a shell", word)
+			}
+		}
+		b.WriteString(" '" + word + "'")
+	}
+	if b.Len() > maxLine {
+		return "", fmt.Errorf("a line of %d bytes cannot be typed into a shell", b.Len())
+	}
+	return b.String(), nil
+}
+
+// maxLine is what a terminal takes as one line before a shell has changed its mode, with room to spare.
+const maxLine = 4000
+
+var (
+	pumpLine   = oneLine(pumpSource)
+	inputLine  = pumpLine + "; " + oneLine(inputSource)
+	outputLine = pumpLine + "; " + oneLine(outputSource)
+)
+
+// oneLine makes one line of a script that has no here-documents and no comments behind code.
+func oneLine(source string) string {
+	var b strings.Builder
+	for line := range strings.Lines(source) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if b.Len() > 0 && !strings.HasSuffix(b.String(), " ") {
+			b.WriteString("; ")
+		}
+		b.WriteString(line)
+		for _, open := range []string{"do", "then", "{", "(", "in", ";;"} {
+			if line == open || strings.HasSuffix(line, " "+open) || strings.HasSuffix(line, "(") {
+				b.WriteByte(' ')
+				break
+			}
+		}
+	}
+	return b.String()
+}
+
+// Start starts a bash: both terminals are opened at once. It does not wait until the bash runs; what is written before
+// that is kept, and one that does not come to run fails by Wait. ctx bounds the opening.
+func Start(ctx context.Context, dial Dial, spec Spec) (*Process, error) {
+	var random [32]byte
+	_, _ = rand.Read(random[:])
+	token, name := hex.EncodeToString(random[:16]), hex.EncodeToString(random[16:])
+	if spec.Temp == "" {
+		spec.Temp = "/tmp"
+	}
+	if spec.Home == "" {
+		spec.Home = "/"
+	}
+	if spec.StartWait == 0 {
+		spec.StartWait = time.Minute
+	}
+	meet := strings.TrimSuffix(spec.Temp, "/") + "/.elsewhere-" + name
+	// In halves: the shell shows what it is given to read.
+	first := []string{"bash", "--noprofile", "--norc", "-p", "-c"}
+	halves := []string{"relay", token[:16], token[16:], meet}
+	in := append(append(append([]string{}, first...), inputLine), halves...)
+	in = append(append(append(in, spec.Home, strconv.Itoa(len(spec.Env))), spec.Env...), spec.Args...)
+	out := append(append(append([]string{}, first...), outputLine), halves...)
+
+	type dialed struct {
+		conn Conn
+		err  error
+	}
+	other := make(chan dialed, 1)
+	go func() {
+		conn, err := dial(ctx, out)
+		other <- dialed{conn, err}
+	}()
+	a, err := dial(ctx, in)
+	b := <-other
+	if err == nil {
+		err = b.err
+	}
+	if err != nil {
+		if a != nil {
+			_ = a.Close()
+		}
+		if b.conn != nil {
+			_ = b.conn.Close()
+		}
+		return nil, err
+	}
+	return newProcess(spec, token, a, b.conn), nil
+}
+
+func lost(spec Spec, why string) error {
+	return kinderr.New(driver.KindLost, "the connection to a bash in %s was lost: %s", spec.Name, why)
+}
