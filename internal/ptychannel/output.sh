@@ -1,4 +1,5 @@
-# The terminal that takes the bash's stdout, and brings the word of what has arrived. $1$2 is the mark, $3 the fifos' name.
+# The terminal that takes the bash's stdout, and brings the word of what has arrived. $1$2 is the mark, $3 the fifos' name, $4 after how
+# many seconds without a word the other side is dead.
 stty raw -echo -iexten || exit 97
 m=$1$2 p=$3
 exec 8>&1 2>/dev/null
@@ -17,7 +18,7 @@ exec 5> >(
 )
 exec 7<&-
 trap "" PIPE
-while read -r k n <&3; do
+while read -r -t "$4" k n <&3; do
 	case $k in
 		o) printf "%s\n" "$n" >&5 ;;
 		e) printf "%s\n" "$n" >&6 ;;

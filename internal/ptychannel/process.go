@@ -62,6 +62,7 @@ func newProcess(spec Spec, token string, a, b Conn) *Process {
 	p.toA, p.toB = queue{p: p, conn: a}, queue{p: p, conn: b}
 	go p.toA.run()
 	go p.toB.run()
+	go p.beat()
 	go p.read(a, &p.errs, newMarks(token))
 	go p.read(b, &p.out, newMarks(token))
 	late := time.AfterFunc(spec.StartWait, func() {
@@ -75,6 +76,26 @@ func newProcess(spec Spec, token string, a, b Conn) *Process {
 		late.Stop()
 	}()
 	return p
+}
+
+// beat tells the relays now and then that this process lives.
+func (p *Process) beat() {
+	ticker := time.NewTicker(max(time.Second/4, min(time.Minute, p.spec.Lease/4)))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			p.mu.Lock()
+			for _, q := range []*queue{&p.toA, &p.toB} {
+				if len(q.waits) == 0 {
+					q.put([]byte("h\n"))
+				}
+			}
+			p.mu.Unlock()
+		case <-p.ctx.Done():
+			return
+		}
+	}
 }
 
 // read takes what comes by one terminal until it ends.

@@ -59,6 +59,8 @@ type Spec struct {
 	Home string   // HOME; "" is /
 	// Temp is a directory in which the two relays meet; "" is /tmp. A name in it is used for a moment.
 	Temp string
+	// Lease is how long the far side takes this process for alive without a word from it: then stdin ends. 0 is ten minutes.
+	Lease time.Duration
 	// StartWait bounds the time until the relays have answered; 0 is a minute.
 	StartWait time.Duration
 	// Kill ends the bash by other means than its channel, which is broken; nil where there are none.
@@ -132,10 +134,13 @@ func Start(ctx context.Context, dial Dial, spec Spec) (*Process, error) {
 	if spec.StartWait == 0 {
 		spec.StartWait = time.Minute
 	}
+	if spec.Lease == 0 {
+		spec.Lease = 10 * time.Minute
+	}
 	meet := strings.TrimSuffix(spec.Temp, "/") + "/.elsewhere-" + name
 	// In halves: the shell shows what it is given to read.
 	first := []string{"bash", "--noprofile", "--norc", "-p", "-c"}
-	halves := []string{"relay", token[:16], token[16:], meet}
+	halves := []string{"relay", token[:16], token[16:], meet, strconv.Itoa(int(max(1, spec.Lease/time.Second)))}
 	in := append(append(append([]string{}, first...), inputLine), halves...)
 	in = append(append(append(in, spec.Home, strconv.Itoa(len(spec.Env))), spec.Env...), spec.Args...)
 	out := append(append(append([]string{}, first...), outputLine), halves...)

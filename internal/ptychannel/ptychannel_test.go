@@ -291,6 +291,43 @@ func written(t *testing.T, pid int) (n int) {
 	return n
 }
 
+func TestStdinEndsWhenNobodySpeaksAnyMore(t *testing.T) {
+	file := t.TempDir() + "/ended"
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	p, err := Start(ctx, dialShell("bash", 0), Spec{Args: []string{"-c", "cat; echo ended >" + file}, Lease: 2 * time.Second, Name: "here"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(p.Stdin(), "a")
+	buffer := make([]byte, 64)
+	if n, err := p.Stdout().Read(buffer); err != nil || string(buffer[:n]) != "a" {
+		t.Fatalf("%q %v", buffer[:n], err)
+	}
+	select {
+	case <-p.done:
+		t.Fatal("it ended while its owner lives")
+	case <-time.After(4 * time.Second): // it speaks twice a second
+	}
+	p.mu.Lock()
+	p.toA.waits = append(p.toA.waits, piece{data: make([]byte, MaxWrite+1)}) // which the terminal refuses: nothing more is sent
+	p.changed.Broadcast()
+	p.mu.Unlock()
+	if _, err := p.Wait(ctx); err == nil {
+		t.Error("a channel that is gone is an end like another")
+	}
+	for {
+		if text, _ := os.ReadFile(file); string(text) == "ended\n" {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal("stdin did not end")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	<-p.ctx.Done()
+}
+
 func TestAShellThatRunsNothingIsExplained(t *testing.T) {
 	dial := func(_ context.Context, _ []string) (Conn, error) {
 		return startLocal(exec.Command("sh", "-c", "echo this account is closed; exit 1"), 0)
