@@ -496,3 +496,9 @@ func (s *inbound) Close() error {
 	s.p.changed.Broadcast()
 	return nil
 }
+
+// Gone is closed when the channel is given up: nothing of the process is here any more.
+func (p *Process) Gone() <-chan struct{} { return p.ctx.Done() }
+
+// Abandon gives the channel up at once; what is at its far end finds that out by itself.
+func (p *Process) Abandon() { p.lose(lost(p.spec, "the sandbox was closed")) }
