@@ -3,7 +3,6 @@ package daytona
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
 	"path"
@@ -47,14 +46,10 @@ type sandbox struct {
 	closed bool
 	ended  bool // nothing more may be begun behind
 	live   map[*ptychannel.Process]struct{}
-	remove []string // state files that go with the next batch
-	timer  *time.Timer
 }
 
 const (
 	probeWait = time.Minute
-	// removeDelay is how long state files wait to be removed together.
-	removeDelay = 2 * time.Second
 	// tidyWait bounds what is done in the sandbox behind calls and on Close, and endWait what it takes to stop or delete it.
 	tidyWait = 20 * time.Second
 	endWait  = 40 * time.Second
@@ -142,7 +137,7 @@ func (s *sandbox) makeInfo() driver.Info {
 	a := s.around
 	info := driver.Info{
 		Host: strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(s.api.base, "/api"), "https://"), "http://"), SandboxID: s.box.ID, User: a.user, Home: a.home, Dir: a.dir,
-		StateDir: a.state, PrivateDir: a.private, Tidy: true, KeepsChildren: true, Watchdog: true, Lease: true,
+		StateDir: a.state, PrivateDir: a.private, KeepsChildren: true, Watchdog: true, Lease: true,
 	}
 	info.CallEnv, info.Notices = forwarded(s.req.Environ, s.req.Config.Strings("env_passthrough"))
 	info.Notices = append(info.Notices, a.notices...)
@@ -302,9 +297,6 @@ func (s *sandbox) Close(ctx context.Context) error {
 		return nil
 	}
 	s.closed = true
-	if s.timer != nil {
-		s.timer.Stop()
-	}
 	s.mu.Unlock()
 	alive := s.stillRuns(ctx)
 	if s.files != nil && alive {
@@ -468,22 +460,16 @@ func (s *sandbox) lookAround(ctx context.Context) (*surroundings, error) {
 func (s *sandbox) tidy(ctx context.Context) (busy bool) {
 	ctx, cancel := context.WithTimeout(ctx, tidyWait)
 	defer cancel()
-	s.mu.Lock()
-	files := s.remove
-	s.remove = nil
-	s.mu.Unlock()
-	text, _, err := s.api.execute(ctx, s.toolbox, bashLine(tidyScript, append([]string{s.info.PrivateDir}, files...)...), tidyWait)
+	text, _, err := s.api.execute(ctx, s.toolbox, bashLine(tidyScript, s.info.PrivateDir), tidyWait)
 	if err != nil {
 		s.log.Debug("temporary files stay in the sandbox", "sandbox", s.plan.name, "error", err)
 	}
 	return strings.Contains(text, "busy"+separator)
 }
 
-// tidyScript removes the directory $1 and the files behind it, and says whether a process is there that a call has left: it
+// tidyScript removes the directory $1, and says whether a process is there that a call has left: it
 // carries a call's id, and it is no bash that waits for its owner's word.
 const tidyScript = `rm -rf -- "$1" 2>/dev/null
-shift
-(($# == 0)) || rm -f -- "$@" 2>/dev/null
 for dir in /proc/[0-9]*; do
 	call=
 	while IFS= read -r -d '' entry; do
@@ -497,45 +483,11 @@ for dir in /proc/[0-9]*; do
 done 2>/dev/null
 :`
 
-// RemoveState takes files for removal, which follows behind the calls.
-func (s *sandbox) RemoveState(_ context.Context, paths []string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var errs []error
-	for _, p := range paths {
-		if !s.isState(p) {
-			errs = append(errs, failure(driver.KindDenied, "%s is not in a state directory of this sandbox", p))
-			continue
-		}
-		s.remove = append(s.remove, p)
-	}
-	if s.timer == nil && len(s.remove) > 0 && !s.closed {
-		s.timer = time.AfterFunc(removeDelay, func() { s.behind(s.removeNow) })
-	}
-	return errors.Join(errs...)
-}
-
 func (s *sandbox) isState(file string) bool {
 	if path.Clean(file) != file || strings.ContainsRune(file, 0) {
 		return false
 	}
 	return strings.HasPrefix(file, s.info.StateDir+"/") || strings.HasPrefix(file, s.info.PrivateDir+"/")
-}
-
-func (s *sandbox) removeNow(ctx context.Context) {
-	s.mu.Lock()
-	s.timer = nil
-	files := s.remove
-	s.remove = nil
-	s.mu.Unlock()
-	if len(files) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, tidyWait)
-	defer cancel()
-	if _, _, err := s.api.execute(ctx, s.toolbox, bashLine(`rm -f -- "$@"`, files...), tidyWait); err != nil && ctx.Err() == nil {
-		s.log.Debug("state files were not removed", "sandbox", s.plan.name, "error", err)
-	}
 }
 
 // ListState lists the plain files in dir, which is the state or the private directory.

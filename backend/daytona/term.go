@@ -237,6 +237,15 @@ func (t *term) ping() {
 	}
 }
 
+// Leave gives the connection up.
+func (t *term) Leave() error {
+	t.once.Do(func() {
+		t.cancel()
+		_ = t.conn.CloseNow()
+	})
+	return nil
+}
+
 // Close gives the connection up and has the toolbox end the terminal where its shell has not ended.
 func (t *term) Close() error {
 	t.once.Do(func() {

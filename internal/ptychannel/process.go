@@ -204,16 +204,38 @@ func lastWords(s string) string {
 	return s[max(0, len(s)-300):]
 }
 
-// lose ends the process for want of a channel.
+// lose ends the process for want of a channel. The bash is ended too, by other means, before its relays are: the end of its input
+// would tell it that this process is gone, which it is not.
 func (p *Process) lose(err error) {
 	p.mu.Lock()
+	kill := !p.ended && p.pid != "" && p.spec.Kill != nil
+	p.drop(err)
+	p.mu.Unlock()
+	if !kill {
+		p.closeConns()
+		return
+	}
+	p.cancel()
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), farWait)
+		defer cancel()
+		if p.spec.Kill(ctx) == nil {
+			p.closeConns()
+			return
+		}
+		// The far side finds out by itself that nobody speaks to it.
+		_ = p.a.Leave()
+		_ = p.b.Leave()
+	}()
+}
+
+// drop ends the process on this side. p.mu is held.
+func (p *Process) drop(err error) {
 	p.finish(driver.ExitStatus{}, err)
 	p.out.finish(err)
 	p.errs.finish(err)
 	p.quit = true
 	p.changed.Broadcast()
-	p.mu.Unlock()
-	p.closeConns()
 }
 
 // Stdin is the bash's standard input.
@@ -264,11 +286,6 @@ func (p *Process) Kill(ctx context.Context) error {
 			}
 		}
 		p.lose(lost(p.spec, "it was given up"))
-		if pid != "" && p.spec.Kill != nil {
-			kctx, cancel := context.WithTimeout(context.Background(), farWait)
-			defer cancel()
-			_ = p.spec.Kill(kctx)
-		}
 	}()
 	return ctx.Err()
 }
@@ -501,4 +518,9 @@ func (s *inbound) Close() error {
 func (p *Process) Gone() <-chan struct{} { return p.ctx.Done() }
 
 // Abandon gives the channel up at once; what is at its far end finds that out by itself.
-func (p *Process) Abandon() { p.lose(lost(p.spec, "the sandbox was closed")) }
+func (p *Process) Abandon() {
+	p.mu.Lock()
+	p.drop(lost(p.spec, "the sandbox was closed"))
+	p.mu.Unlock()
+	p.closeConns()
+}

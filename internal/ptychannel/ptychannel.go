@@ -44,6 +44,8 @@ type Conn interface {
 	Read(ctx context.Context) ([]byte, error)
 	// Write sends at most MaxWrite bytes.
 	Write(ctx context.Context, p []byte) error
+	// Leave gives the connection up, and leaves alone what runs on the terminal.
+	Leave() error
 	// Close gives the connection up, and ends what runs on the terminal where it has not ended by itself. It does not wait for
 	// that.
 	Close() error

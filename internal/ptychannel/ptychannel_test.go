@@ -111,6 +111,8 @@ func (c *localConn) Write(_ context.Context, p []byte) error {
 	return err
 }
 
+func (c *localConn) Leave() error { return c.Close() }
+
 func (c *localConn) Close() error {
 	c.once.Do(func() {
 		_ = c.cmd.Process.Kill()

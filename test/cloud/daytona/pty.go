@@ -236,6 +236,9 @@ func (b *sandbox) attach(w http.ResponseWriter, r *http.Request, t *terminal, wr
 			select {
 			case p := <-out:
 				if n == cutAfter {
+					b.s.mu.Lock()
+					b.s.counts["cut"]++
+					b.s.mu.Unlock()
 					c.cut()
 				}
 				c.send(websocket.MessageBinary, p)

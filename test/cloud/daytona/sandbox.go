@@ -460,3 +460,20 @@ func (s *Server) Sandboxes(a *Account) []string {
 	slices.Sort(ids)
 	return ids
 }
+
+// Intervals are after how many minutes a sandbox is stopped and deleted; -1 is never deleted.
+func (s *Server) Intervals(id string) (stop, remove int) {
+	b := s.byID(id)
+	if b == nil || b.body.AutoStop == nil || b.body.AutoDelete == nil {
+		return 15, -1
+	}
+	return *b.body.AutoStop, *b.body.AutoDelete
+}
+
+// Size is what a sandbox was made with: CPUs, GiB of memory and of disk.
+func (s *Server) Size(id string) (cpu, memory, disk int) {
+	if b := s.byID(id); b != nil {
+		return b.body.CPU, b.body.Memory, b.body.Disk
+	}
+	return 0, 0, 0
+}

@@ -9,6 +9,7 @@
 package daytona
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,6 +51,7 @@ type Server struct {
 	cut       float64
 	random    *rand.Rand
 	streams   map[*stream]struct{}
+	bodies    bytes.Buffer
 	next      int
 }
 
@@ -168,16 +170,37 @@ func (s *Server) SetCut(part float64, seed uint64) {
 	s.mu.Unlock()
 }
 
-// Requests gives how many requests came of the kinds that begin so.
+// Requests gives how many requests came of the kinds that begin so; "cut" is how many connections SetCut has cut.
 func (s *Server) Requests(kind string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, count := range s.counts {
-		if strings.HasPrefix(k, kind) {
+		if strings.HasPrefix(k, kind) && (k != "cut" || kind == "cut") {
 			n += count
 		}
 	}
 	return n
+}
+
+// Bodies is all that came in requests so far, but for files and terminals, addresses and headers included.
+func (s *Server) Bodies() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bodies.String()
+}
+
+// keep notes what a request says.
+func (s *Server) keep(r *http.Request) {
+	var body []byte
+	if r.ContentLength > 0 && r.ContentLength < 1<<20 {
+		body, _ = io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bodies.Len() < 64<<20 {
+		fmt.Fprintf(&s.bodies, "%s %s %v %s\n", r.Method, r.URL, r.Header, body)
+	}
 }
 
 // CutStreams cuts all terminals' connections.
@@ -227,8 +250,10 @@ func (s *Server) before(next http.Handler) http.Handler {
 		}
 		if hit == nil && s.cut > 0 && s.random.Float64() < s.cut && !strings.Contains(kind, "connect") {
 			hit = &Fault{Cut: true, After: s.random.IntN(2) == 1}
+			s.counts["cut"]++
 		}
 		s.mu.Unlock()
+		s.keep(r)
 		s.pause(r.Context(), latency)
 		if hit == nil {
 			next.ServeHTTP(w, r)
