@@ -30,6 +30,7 @@ type sandbox struct {
 	lock    *kept.Lock // nil for a sandbox that nobody else can find
 	box     *box
 	toolbox string
+	pool    *ptychannel.Pool // of terminals
 	info    driver.Info
 	around  *surroundings
 	files   *files // nil where none are synchronised
@@ -118,6 +119,7 @@ func (s *sandbox) enter(ctx context.Context) (err error) {
 	if s.around, err = s.lookAround(ctx); err != nil {
 		return err
 	}
+	s.pool = ptychannel.NewPool(s.dialBash)
 	s.info = s.makeInfo()
 	notice := ""
 	s.files, notice = newFiles(s)
@@ -195,7 +197,7 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	if !slices.Contains(env, mark) {
 		env = append(env, mark) // by it Kill finds the bash
 	}
-	p, err := ptychannel.Start(ctx, s.dialBash, ptychannel.Spec{
+	p, err := s.pool.Start(ctx, ptychannel.Spec{
 		Args: spec.Args, Env: env, Home: s.around.home, Temp: s.around.temp, Lease: s.req.Config.Duration("orphan_grace"),
 		Name: "the sandbox " + s.plan.name, Kill: func(ctx context.Context) error { return s.kill(ctx, mark) },
 	})
@@ -304,6 +306,7 @@ func (s *sandbox) Close(ctx context.Context) error {
 	}
 	ectx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
 	defer cancel()
+	s.pool.Close()
 	stays, err := s.end(ectx, alive)
 	s.mu.Lock()
 	s.ended = !stays // in a sandbox that stays terminals are ended one by one
@@ -389,6 +392,7 @@ const separator = "\x1f"
 const lookScript = `umask 077
 own() { [[ -d $1 && -O $1 && ! -L $1 && -w $1 && -x $1 ]]; }
 missing=
+((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || missing=' bash 4.4 or later'
 for x in stty mkfifo dd cat rm sleep setsid mkdir; do type -P $x >/dev/null || missing+=" $x"; done
 home=${HOME-}
 [[ $home == /* && -d $home ]] || { unset HOME; home=~; }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
 	"github.com/elsewhere-sh/elsewhere/internal/signame"
 )
@@ -27,117 +28,165 @@ const (
 	ackWait  = 20 * time.Millisecond
 )
 
-// Process is a bash on the far side.
-type Process struct {
-	spec Spec
+// link is two terminals with our relays, on which one bash runs after the other.
+type link struct {
+	pool *Pool
+	name string
 	a, b Conn // the terminals of input.sh and output.sh
 
 	ctx    context.Context // done when the connections are given up
 	cancel context.CancelFunc
-	toA    queue
-	toB    queue
-	out    inbound
-	errs   inbound
 	ready  chan struct{} // closed when both relays have answered
-	done   chan struct{} // closed when status and failed are set
-	status driver.ExitStatus
-	failed error
 
 	mu       sync.Mutex
 	changed  *sync.Cond
-	pid      string
+	toA, toB queue
 	answered int // of the relays
+	goneA    bool
+	goneB    bool
+	quit     bool // the relays were told to leave
+	bash     *Process
+	idle     *time.Timer // while there is none
+}
+
+// Process is a bash on the far side.
+type Process struct {
+	*link
+	spec   Spec
+	out    inbound
+	errs   inbound
+	done   chan struct{} // closed when status and failed are set
+	gone   chan struct{} // closed when nothing of it is here any more
+	status driver.ExitStatus
+	failed error
+
+	// Guarded by the link's mu.
+	pid      string
 	ended    bool
 	inEnded  bool
 	inClosed bool
+	over     bool // it uses the link no more
+	late     *time.Timer
 	expire   time.Time
-	quit     bool // the relays were told to leave
 }
 
-func newProcess(spec Spec, token string, a, b Conn) *Process {
-	p := &Process{spec: spec, a: a, b: b, ready: make(chan struct{}), done: make(chan struct{})}
-	p.changed = sync.NewCond(&p.mu)
-	p.ctx, p.cancel = context.WithCancel(context.Background())
+func newLink(pool *Pool, spec Spec, token string, a, b Conn) *link {
+	l := &link{pool: pool, name: spec.Name, a: a, b: b, ready: make(chan struct{})}
+	l.changed = sync.NewCond(&l.mu)
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.toA, l.toB = queue{l: l, conn: a}, queue{l: l, conn: b}
+	go l.toA.run()
+	go l.toB.run()
+	go l.beat(spec.Lease)
+	go l.read(a, true, newMarks(token))
+	go l.read(b, false, newMarks(token))
+	return l
+}
+
+// start has the relays start a bash. l.mu is held, and none runs.
+func (l *link) start(spec Spec) *Process {
+	p := &Process{link: l, spec: spec, done: make(chan struct{}), gone: make(chan struct{})}
 	p.out.p, p.errs.p, p.out.letter, p.errs.letter = p, p, "o", "e"
-	p.toA, p.toB = queue{p: p, conn: a}, queue{p: p, conn: b}
-	go p.toA.run()
-	go p.toB.run()
-	go p.beat()
-	go p.read(a, &p.errs, newMarks(token))
-	go p.read(b, &p.out, newMarks(token))
-	late := time.AfterFunc(spec.StartWait, func() {
-		p.lose(kinderr.New(driver.KindUnavailable, "the login shell of %s did not run bash within %v", spec.Name, spec.StartWait))
-	})
-	go func() {
-		select {
-		case <-p.ready:
-		case <-p.done:
+	l.bash = p
+	meet := bashscript.Quote(strings.TrimSuffix(spec.Temp, "/") + "/.elsewhere-" + random())
+	words := []string{meet, strconv.Itoa(len(spec.Env))}
+	for _, word := range append(append([]string{}, spec.Env...), spec.Args...) {
+		words = append(words, bashscript.Quote(word))
+	}
+	l.toA.put([]byte("b " + strings.Join(words, " ") + "\n"))
+	l.toB.put([]byte("b " + meet + "\n"))
+	p.late = time.AfterFunc(spec.StartWait, func() {
+		l.mu.Lock()
+		late := p.pid == "" && !p.ended
+		l.mu.Unlock()
+		if late {
+			l.lose(p, kinderr.New(driver.KindUnavailable, "the login shell of %s did not run bash within %v", spec.Name, spec.StartWait))
 		}
-		late.Stop()
-	}()
+	})
 	return p
 }
 
 // beat tells the relays now and then that this process lives.
-func (p *Process) beat() {
-	ticker := time.NewTicker(max(time.Second/4, min(time.Minute, p.spec.Lease/4)))
+func (l *link) beat(lease time.Duration) {
+	ticker := time.NewTicker(max(time.Second/4, min(time.Minute, lease/4)))
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			p.mu.Lock()
-			for _, q := range []*queue{&p.toA, &p.toB} {
+			l.mu.Lock()
+			for _, q := range []*queue{&l.toA, &l.toB} {
 				if len(q.waits) == 0 {
 					q.put([]byte("h\n"))
 				}
 			}
-			p.mu.Unlock()
-		case <-p.ctx.Done():
+			l.mu.Unlock()
+		case <-l.ctx.Done():
 			return
 		}
 	}
 }
 
 // read takes what comes by one terminal until it ends.
-func (p *Process) read(conn Conn, to *inbound, m *marks) {
+func (l *link) read(conn Conn, isA bool, m *marks) {
+	// What comes is of the bash that runs: the last one had said all before this one was begun.
+	data := func(p []byte) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.bash != nil {
+			l.bash.stream(isA).add(p)
+		}
+	}
 	for {
-		data, err := conn.Read(p.ctx)
-		m.feed(data, to.add, func(fields []string) { p.word(to, fields) })
+		p, err := conn.Read(l.ctx)
+		m.feed(p, data, func(fields []string) { l.word(isA, fields) })
 		if err != nil {
-			m.rest(to.add)
-			p.broke(to, m, err)
+			m.rest(data)
+			l.broke(isA, m, err)
 			return
 		}
 	}
 }
 
+func (p *Process) stream(isA bool) *inbound {
+	if isA {
+		return &p.errs
+	}
+	return &p.out
+}
+
 // word takes a relay's word.
-func (p *Process) word(from *inbound, fields []string) {
+func (l *link) word(isA bool, fields []string) {
 	if len(fields) == 0 {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	defer p.changed.Broadcast()
-	switch kind := fields[0]; {
-	case kind == "r":
-		if p.answered++; p.answered == 2 {
-			close(p.ready)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.changed.Broadcast()
+	p := l.bash
+	if fields[0] == "r" {
+		if l.answered++; l.answered == 2 {
+			close(l.ready)
 		}
+	}
+	if p == nil {
+		return
+	}
+	switch kind := fields[0]; {
 	case kind == "s" && len(fields) == 2:
 		p.pid = fields[1]
+		p.late.Stop()
 	case kind == "x" && len(fields) == 2:
 		code, _ := strconv.Atoi(fields[1])
 		// Nothing tells a death by signal n from an exit with 128+n. A bash of ours reports its exits before it leaves; what is
 		// asked here is the end of one that could not.
 		p.finish(driver.ExitStatus{Code: code, Signal: signame.Of(code - 128)}, nil)
-	case kind == from.letter:
-		from.finish(io.EOF)
+	case kind == p.stream(isA).letter:
+		p.stream(isA).finish(io.EOF)
 	}
 	p.leave()
 }
 
-// finish notes how the bash ended. p.mu is held.
+// finish notes how the bash ended. mu is held.
 func (p *Process) finish(status driver.ExitStatus, err error) {
 	if p.ended {
 		return
@@ -147,54 +196,88 @@ func (p *Process) finish(status driver.ExitStatus, err error) {
 	close(p.done)
 }
 
-// leave lets the relays go when the bash has ended and nothing more is wanted of its output. A child that still writes is not hurt:
-// it is read, there, by somebody. p.mu is held.
+// leave gives the terminals back when the bash has ended and its output is at its end; where nobody wants the rest, a
+// child that still writes is not hurt: somebody there reads on. mu is held.
 func (p *Process) leave() {
-	if p.quit || !p.ended || !(p.out.end || p.out.unread) || !(p.errs.end || p.errs.unread) {
+	if p.over || !p.ended {
 		return
 	}
-	p.giveUp()
+	switch {
+	case p.out.end && p.errs.end:
+		p.toA.put([]byte("z\n"))
+		p.toB.put([]byte("z\n"))
+		p.part()
+		l := p.link
+		l.idle = time.AfterFunc(idleWait, func() {
+			l.pool.forget(l)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if l.bash == nil {
+				l.giveUp()
+			}
+		})
+		if l.quit || l.ctx.Err() != nil || l.goneA || l.goneB || !l.pool.give(l) {
+			l.giveUp()
+		}
+	case (p.out.end || p.out.unread) && (p.errs.end || p.errs.unread):
+		p.part()
+		p.giveUp()
+	}
 }
 
-// giveUp tells the relays to leave and closes the connections a moment later. p.mu is held.
-func (p *Process) giveUp() {
-	if p.quit {
+// part says that the process uses the link no more. mu is held.
+func (p *Process) part() {
+	if !p.over {
+		p.over = true
+		p.late.Stop()
+		p.link.bash = nil
+		close(p.gone)
+	}
+}
+
+// giveUp tells the relays to leave and closes the connections a moment later. l.mu is held.
+func (l *link) giveUp() {
+	if l.quit {
 		return
 	}
-	p.quit = true
-	p.toA.put([]byte("q\n"))
-	p.toB.put([]byte("q\n"))
-	time.AfterFunc(leaveWait, p.closeConns)
+	l.quit = true
+	l.toA.put([]byte("q\n"))
+	l.toB.put([]byte("q\n"))
+	time.AfterFunc(leaveWait, l.closeConns)
 }
 
-func (p *Process) closeConns() {
-	p.cancel()
-	_ = p.a.Close()
-	_ = p.b.Close()
+func (l *link) closeConns() {
+	l.cancel()
+	_ = l.a.Close()
+	_ = l.b.Close()
 }
 
 // broke notes that a terminal has nothing more to say.
-func (p *Process) broke(to *inbound, m *marks, err error) {
-	p.mu.Lock()
+func (l *link) broke(isA bool, m *marks, err error) {
 	why := err.Error()
 	if errors.Is(err, io.EOF) {
 		why = "its terminal was closed"
 	}
-	to.finish(lost(p.spec, why))
-	// A relay that has done its part leaves before the other one.
-	left := p.quit || p.ended && to.err == io.EOF
-	both := p.out.gone && p.errs.gone
-	starting := p.answered < 2
-	p.changed.Broadcast()
-	p.mu.Unlock()
+	l.mu.Lock()
+	if isA {
+		l.goneA = true
+	} else {
+		l.goneB = true
+	}
+	p, both, left, starting := l.bash, l.goneA && l.goneB, l.quit, l.answered < 2
+	l.quit = true
+	l.changed.Broadcast()
+	l.mu.Unlock()
 	switch {
-	case left && both:
-		p.closeConns()
-	case left:
+	case p == nil:
+		l.pool.forget(l)
+		if both || !left {
+			l.closeConns()
+		}
 	case starting:
-		p.lose(kinderr.New(driver.KindUnavailable, "no bash could be started in %s: its login shell said %q (%s)", p.spec.Name, lastWords(string(m.noise)), why))
+		l.lose(p, kinderr.New(driver.KindUnavailable, "no bash could be started in %s: its login shell said %q (%s)", l.name, lastWords(string(m.noise)), why))
 	default:
-		p.lose(lost(p.spec, why))
+		l.lose(p, lost(p.spec, why))
 	}
 }
 
@@ -204,37 +287,38 @@ func lastWords(s string) string {
 	return s[max(0, len(s)-300):]
 }
 
-// lose ends the process for want of a channel. The bash is ended too, by other means, before its relays are: the end of its input
+// lose ends a process for want of a channel. The bash is ended too, by other means, before its relays are: the end of its input
 // would tell it that this process is gone, which it is not.
-func (p *Process) lose(err error) {
-	p.mu.Lock()
+func (l *link) lose(p *Process, err error) {
+	l.mu.Lock()
 	kill := !p.ended && p.pid != "" && p.spec.Kill != nil
 	p.drop(err)
-	p.mu.Unlock()
+	l.mu.Unlock()
 	if !kill {
-		p.closeConns()
+		l.closeConns()
 		return
 	}
-	p.cancel()
+	l.cancel()
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), farWait)
 		defer cancel()
 		if p.spec.Kill(ctx) == nil {
-			p.closeConns()
+			l.closeConns()
 			return
 		}
 		// The far side finds out by itself that nobody speaks to it.
-		_ = p.a.Leave()
-		_ = p.b.Leave()
+		_ = l.a.Leave()
+		_ = l.b.Leave()
 	}()
 }
 
-// drop ends the process on this side. p.mu is held.
+// drop ends the process on this side. mu is held.
 func (p *Process) drop(err error) {
 	p.finish(driver.ExitStatus{}, err)
 	p.out.finish(err)
 	p.errs.finish(err)
 	p.quit = true
+	p.part()
 	p.changed.Broadcast()
 }
 
@@ -262,9 +346,6 @@ func (p *Process) Wait(ctx context.Context) (driver.ExitStatus, error) {
 	}
 }
 
-// Ready is closed when the relays on the far side have answered.
-func (p *Process) Ready() <-chan struct{} { return p.ready }
-
 // Kill has the relay send KILL to the bash's group. Where that does not end it in a moment the channel is given up and the bash
 // ended by other means, where there are any. It does not wait.
 func (p *Process) Kill(ctx context.Context) error {
@@ -285,14 +366,14 @@ func (p *Process) Kill(ctx context.Context) error {
 			case <-time.After(killWait):
 			}
 		}
-		p.lose(lost(p.spec, "it was given up"))
+		p.lose(p, lost(p.spec, "it was given up"))
 	}()
 	return ctx.Err()
 }
 
 // queue sends to one terminal what it is given, one after the other, so that nobody waits who does not want to.
 type queue struct {
-	p     *Process
+	l     *link
 	conn  Conn
 	waits []piece
 }
@@ -302,45 +383,45 @@ type piece struct {
 	sent chan struct{} // nil where nobody waits
 }
 
-// put has data sent; nobody waits for it. The process's mu is held.
+// put has data sent; nobody waits for it. The link's mu is held.
 func (q *queue) put(data []byte) {
 	q.waits = append(q.waits, piece{data: data})
-	q.p.changed.Broadcast()
+	q.l.changed.Broadcast()
 }
 
 // run sends until the connections are given up. Nothing is sent before the relay has answered: until then a shell reads.
 func (q *queue) run() {
 	select {
-	case <-q.p.ready:
-	case <-q.p.ctx.Done():
+	case <-q.l.ready:
+	case <-q.l.ctx.Done():
 		return
 	}
-	stop := context.AfterFunc(q.p.ctx, func() {
-		q.p.mu.Lock()
-		defer q.p.mu.Unlock()
-		q.p.changed.Broadcast()
+	stop := context.AfterFunc(q.l.ctx, func() {
+		q.l.mu.Lock()
+		defer q.l.mu.Unlock()
+		q.l.changed.Broadcast()
 	})
 	defer stop()
 	for {
-		q.p.mu.Lock()
-		for len(q.waits) == 0 && q.p.ctx.Err() == nil {
-			q.p.changed.Wait()
+		q.l.mu.Lock()
+		for len(q.waits) == 0 && q.l.ctx.Err() == nil {
+			q.l.changed.Wait()
 		}
-		if q.p.ctx.Err() != nil {
-			q.p.mu.Unlock()
+		if q.l.ctx.Err() != nil {
+			q.l.mu.Unlock()
 			return
 		}
 		next := q.waits[0]
 		q.waits = q.waits[1:]
-		q.p.mu.Unlock()
-		if q.conn.Write(q.p.ctx, next.data) != nil {
+		q.l.mu.Unlock()
+		if q.conn.Write(q.l.ctx, next.data) != nil {
 			return // the reader learns why
 		}
 		if next.sent != nil {
-			q.p.mu.Lock()
+			q.l.mu.Lock()
 			close(next.sent)
-			q.p.changed.Broadcast()
-			q.p.mu.Unlock()
+			q.l.changed.Broadcast()
+			q.l.mu.Unlock()
 		}
 	}
 }
@@ -364,7 +445,7 @@ func (w stdin) Write(b []byte) (n int, err error) {
 func (p *Process) send(frame []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.inEnded || p.inClosed || p.quit {
+	if p.inEnded || p.inClosed || p.over {
 		return fmt.Errorf("write to the stdin of a bash that ended: %w", io.ErrClosedPipe)
 	}
 	sent := make(chan struct{})
@@ -377,7 +458,7 @@ func (p *Process) send(frame []byte) error {
 		default:
 		}
 		switch {
-		case p.inEnded || p.quit:
+		case p.inEnded || p.over:
 			return fmt.Errorf("write to the stdin of a bash that ended: %w", io.ErrClosedPipe)
 		case !p.expire.IsZero() && !time.Now().Before(p.expire):
 			return os.ErrDeadlineExceeded
@@ -406,7 +487,7 @@ func (w stdin) SetWriteDeadline(t time.Time) error {
 func (w stdin) Close() error {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
-	if w.p.inClosed || w.p.inEnded || w.p.quit {
+	if w.p.inClosed || w.p.inEnded || w.p.over {
 		return nil
 	}
 	w.p.inClosed = true
@@ -414,23 +495,21 @@ func (w stdin) Close() error {
 	return nil
 }
 
-// inbound is one output stream. The process's mu guards it.
+// inbound is one output stream. The link's mu guards it.
 type inbound struct {
 	p      *Process
 	letter string
 	waits  [][]byte
 	err    error // why nothing more comes
 	end    bool  // nothing more comes
-	gone   bool  // its connection is closed
 	unread bool  // closed by the reader: what comes is thrown away
 
 	taken, told int64 // bytes read, and of how many the far side was told
 	timer       *time.Timer
 }
 
+// add takes what came. mu is held.
 func (s *inbound) add(data []byte) {
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
 	if s.unread || s.end {
 		s.take(len(data))
 		return
@@ -443,7 +522,7 @@ func (s *inbound) add(data []byte) {
 func (s *inbound) take(n int) {
 	s.taken += int64(n)
 	switch {
-	case s.taken == s.told || s.end || s.p.quit:
+	case s.taken == s.told || s.end || s.p.over:
 	case s.taken-s.told >= ackBytes:
 		s.tell()
 	case s.timer == nil:
@@ -451,7 +530,7 @@ func (s *inbound) take(n int) {
 			s.p.mu.Lock()
 			defer s.p.mu.Unlock()
 			s.timer = nil
-			if s.taken > s.told && !s.end && !s.p.quit {
+			if s.taken > s.told && !s.end && !s.p.over {
 				s.tell()
 			}
 		})
@@ -465,9 +544,6 @@ func (s *inbound) tell() {
 
 // finish says that nothing more comes. p.mu is held.
 func (s *inbound) finish(err error) {
-	if err != io.EOF {
-		s.gone = true
-	}
 	if !s.end {
 		s.end, s.err = true, err
 	}
@@ -514,12 +590,16 @@ func (s *inbound) Close() error {
 	return nil
 }
 
-// Gone is closed when the channel is given up: nothing of the process is here any more.
-func (p *Process) Gone() <-chan struct{} { return p.ctx.Done() }
+// Gone is closed when the process uses no terminals any more: it has ended and its output was read, or the channel was given up.
+func (p *Process) Gone() <-chan struct{} { return p.gone }
 
 // Abandon gives the channel up at once; what is at its far end finds that out by itself.
 func (p *Process) Abandon() {
 	p.mu.Lock()
+	if p.over {
+		p.mu.Unlock()
+		return
+	}
 	p.drop(lost(p.spec, "the sandbox was closed"))
 	p.mu.Unlock()
 	p.closeConns()

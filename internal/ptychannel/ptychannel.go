@@ -1,14 +1,14 @@
 // Package ptychannel runs a bash over terminals, where a provider has no other two-way channel: its stdin, stdout and stderr are
 // byte for byte what they are on pipes.
 //
-// A bash has two terminals, each a relay of ours on the far side in raw mode (input.sh, output.sh): one brings stdin in frames, so
+// A bash has two terminals (a link), each with a relay of ours on the far side in raw mode (input.sh, output.sh): one brings stdin in frames, so
 // that its end is a frame too, and takes stderr; the other takes stdout, and brings the word of how much of both has arrived, which
 // must not stand behind stdin that nobody reads. Output goes through as it is (dd moves it), and what the relays themselves have to
 // say stands in it behind a mark, random for each bash. The relays send at most some hundred KiB that were not asked for: providers
 // drop a connection that does not keep up. The bash runs in a session of its own between pipes and has neither
 // terminal, not as its controlling one either.
 //
-// The far side needs bash (4.0), stty, mkfifo, dd (with iflag=fullblock), cat, rm, sleep and setsid: coreutils and util-linux, or busybox. The
+// The far side needs bash (4.4), stty, mkfifo, dd (with iflag=fullblock), cat, rm, sleep and setsid: coreutils and util-linux, or busybox. The
 // relays are started by one line of text, which a login shell may be given to read (Line).
 package ptychannel
 
@@ -18,8 +18,10 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -121,12 +123,29 @@ func oneLine(source string) string {
 	return b.String()
 }
 
-// Start starts a bash: both terminals are opened at once. It does not wait until the bash runs; what is written before
-// that is kept, and one that does not come to run fails by Wait. ctx bounds the opening.
-func Start(ctx context.Context, dial Dial, spec Spec) (*Process, error) {
-	var random [32]byte
-	_, _ = rand.Read(random[:])
-	token, name := hex.EncodeToString(random[:16]), hex.EncodeToString(random[16:])
+// maxIdle is how many pairs of terminals a Pool keeps for the next bash, and idleWait how long it keeps each.
+const (
+	maxIdle  = 4
+	idleWait = time.Minute
+)
+
+// Pool starts bashes on terminals of one sandbox, and keeps terminals whose bash has ended for the next one: a login shell is far
+// dearer than a bash. It must be closed. It is safe for concurrent use.
+type Pool struct {
+	dial Dial
+
+	mu     sync.Mutex
+	idle   []*link
+	closed bool
+}
+
+// NewPool makes a Pool; nothing is opened yet.
+func NewPool(dial Dial) *Pool { return &Pool{dial: dial} }
+
+// Start starts a bash. Where no terminals are free two are opened at once. It does not wait until the bash runs; what is written
+// before that is kept, and one that does not come to run fails by Wait. ctx bounds the opening. What a pool starts differs in
+// Args, Env, Kill and Name alone.
+func (pool *Pool) Start(ctx context.Context, spec Spec) (*Process, error) {
 	if spec.Temp == "" {
 		spec.Temp = "/tmp"
 	}
@@ -139,24 +158,89 @@ func Start(ctx context.Context, dial Dial, spec Spec) (*Process, error) {
 	if spec.Lease == 0 {
 		spec.Lease = 10 * time.Minute
 	}
-	meet := strings.TrimSuffix(spec.Temp, "/") + "/.elsewhere-" + name
-	// In halves: the shell shows what it is given to read.
-	first := []string{"bash", "--noprofile", "--norc", "-p", "-c"}
-	halves := []string{"relay", token[:16], token[16:], meet, strconv.Itoa(int(max(1, spec.Lease/time.Second)))}
-	in := append(append(append([]string{}, first...), inputLine), halves...)
-	in = append(append(append(in, spec.Home, strconv.Itoa(len(spec.Env))), spec.Env...), spec.Args...)
-	out := append(append(append([]string{}, first...), outputLine), halves...)
+	if p := pool.reuse(spec); p != nil {
+		return p, nil
+	}
+	l, err := pool.open(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.start(spec), nil
+}
 
+// reuse starts a bash on terminals that are free; nil where there are none.
+func (pool *Pool) reuse(spec Spec) *Process {
+	for {
+		pool.mu.Lock()
+		if len(pool.idle) == 0 {
+			pool.mu.Unlock()
+			return nil
+		}
+		l := pool.idle[len(pool.idle)-1]
+		pool.idle = pool.idle[:len(pool.idle)-1]
+		pool.mu.Unlock()
+		l.mu.Lock()
+		if l.ctx.Err() == nil && !l.quit {
+			l.idle.Stop()
+			p := l.start(spec)
+			l.mu.Unlock()
+			return p
+		}
+		l.mu.Unlock()
+	}
+}
+
+// give takes terminals whose bash has ended; false says that they are not wanted.
+func (pool *Pool) give(l *link) bool {
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	if pool.closed || len(pool.idle) >= maxIdle {
+		return false
+	}
+	pool.idle = append(pool.idle, l)
+	return true
+}
+
+// forget drops terminals that are gone.
+func (pool *Pool) forget(l *link) {
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	pool.idle = slices.DeleteFunc(pool.idle, func(other *link) bool { return other == l })
+}
+
+// Close lets the terminals go that no bash uses, and those of the others when their bash has ended. A second Close does nothing.
+func (pool *Pool) Close() {
+	pool.mu.Lock()
+	idle := pool.idle
+	pool.idle, pool.closed = nil, true
+	pool.mu.Unlock()
+	for _, l := range idle {
+		l.mu.Lock()
+		l.giveUp()
+		l.mu.Unlock()
+	}
+}
+
+// open opens two terminals.
+func (pool *Pool) open(ctx context.Context, spec Spec) (*link, error) {
+	token := random()
+	// In halves: the shell shows what it is given to read.
+	tail := []string{"relay", token[:16], token[16:], spec.Home, strconv.Itoa(int(max(1, spec.Lease/time.Second)))}
+	argv := func(script string) []string {
+		return append([]string{"bash", "--noprofile", "--norc", "-p", "-c", script}, tail...)
+	}
 	type dialed struct {
 		conn Conn
 		err  error
 	}
 	other := make(chan dialed, 1)
 	go func() {
-		conn, err := dial(ctx, out)
+		conn, err := pool.dial(ctx, argv(outputLine))
 		other <- dialed{conn, err}
 	}()
-	a, err := dial(ctx, in)
+	a, err := pool.dial(ctx, argv(inputLine))
 	b := <-other
 	if err == nil {
 		err = b.err
@@ -170,7 +254,14 @@ func Start(ctx context.Context, dial Dial, spec Spec) (*Process, error) {
 		}
 		return nil, err
 	}
-	return newProcess(spec, token, a, b.conn), nil
+	return newLink(pool, spec, token, a, b.conn), nil
+}
+
+// random is 32 hexadecimal digits.
+func random() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
 }
 
 func lost(spec Spec, why string) error {

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -122,11 +123,24 @@ func (c *localConn) Close() error {
 	return nil
 }
 
+// startOn starts a bash on a pool of its own, which goes with the test.
+func startOn(t *testing.T, ctx context.Context, dial Dial, spec Spec) (*Process, error) {
+	pool := NewPool(dial)
+	p, err := pool.Start(ctx, spec)
+	t.Cleanup(func() {
+		pool.Close()
+		if p != nil {
+			<-p.ctx.Done()
+		}
+	})
+	return p, err
+}
+
 func start(t *testing.T, dial Dial, script string, env ...string) *Process {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
-	p, err := Start(ctx, dial, Spec{Args: []string{"--noprofile", "--norc", "-c", script}, Env: env, Home: "/root", Name: "here"})
+	p, err := startOn(t, ctx, dial, Spec{Args: []string{"--noprofile", "--norc", "-c", script}, Env: env, Home: "/root", Name: "here"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +148,6 @@ func start(t *testing.T, dial Dial, script string, env ...string) *Process {
 		_, _, _ = p.Stdin().Close(), p.Stdout().Close(), p.Stderr().Close()
 		_ = p.Kill(context.Background())
 		<-p.done
-		<-p.ctx.Done()
 	})
 	return p
 }
@@ -297,7 +310,7 @@ func TestStdinEndsWhenNobodySpeaksAnyMore(t *testing.T) {
 	file := t.TempDir() + "/ended"
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
-	p, err := Start(ctx, dialShell("bash", 0), Spec{Args: []string{"-c", "cat; echo ended >" + file}, Lease: 2 * time.Second, Name: "here"})
+	p, err := startOn(t, ctx, dialShell("bash", 0), Spec{Args: []string{"-c", "cat; echo ended >" + file}, Lease: 2 * time.Second, Name: "here"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +340,43 @@ func TestStdinEndsWhenNobodySpeaksAnyMore(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	<-p.ctx.Done()
+}
+
+func TestTerminalsAreUsedAgain(t *testing.T) {
+	var dialed atomic.Int32
+	shell := dialShell("bash", 0)
+	pool := NewPool(func(ctx context.Context, argv []string) (Conn, error) {
+		dialed.Add(1)
+		return shell(ctx, argv)
+	})
+	defer pool.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	for i := range 8 {
+		p, err := pool.Start(ctx, Spec{Args: []string{"-c", `printf "%s." "$A" "$B"; cat; printf "err$A" >&2; exit $A`}, Env: []string{fmt.Sprintf("A=%d", i), "B=it's"}[:1+i%2], Name: "here"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := noise(i * 30000)
+		_, _ = p.Stdin().Write(in) // of which the last one reads nothing
+		if i%3 != 1 {
+			_ = p.Stdin().Close()
+		} else { // one that waits for more
+			_, _ = io.ReadFull(p.Stdout(), make([]byte, 2))
+			if err := p.Kill(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, errs, code, _ := result(t, p)
+		b := []string{"", "it's"}[i%2]
+		if i%3 != 1 && (string(out) != fmt.Sprintf("%d.%s.", i, b)+string(in) || string(errs) != fmt.Sprint("err", i) || code != i) || i%3 == 1 && code != 137 {
+			t.Errorf("%d: %d bytes, %q, %d", i, len(out), errs, code)
+		}
+		<-p.Gone()
+	}
+	if n := dialed.Load(); n != 2 {
+		t.Errorf("%d terminals were opened", n)
+	}
 }
 
 func TestAShellThatRunsNothingIsExplained(t *testing.T) {

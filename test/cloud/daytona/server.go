@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/test/cloud/machine"
@@ -68,6 +69,7 @@ type Account struct {
 
 // New starts a service whose sandboxes start on tree.
 func New(tree string) (*Server, error) {
+	keepDescriptors()
 	dir, err := os.MkdirTemp("", "elsewhere-daytona-")
 	if err != nil {
 		return nil, err
@@ -90,6 +92,16 @@ func New(tree string) (*Server, error) {
 	s.http = &http.Server{Handler: s.routes()}
 	go func() { _ = s.http.Serve(listener) }()
 	return s, nil
+}
+
+// keepDescriptors keeps from sandboxes what this process has inherited beside its standard streams.
+func keepDescriptors() {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
 }
 
 // Close ends the service with all sandboxes.
