@@ -48,7 +48,8 @@ type plan struct {
 	notices  []string
 }
 
-// makePlan reads the settings. What the service cannot do is said before anything is made.
+// makePlan reads the settings; cloud says that the hosted service is asked. What the service cannot do is said before anything is
+// made.
 func makePlan(req driver.OpenRequest, cloud bool) (*plan, error) {
 	cfg := req.Config
 	p := &plan{scope: cfg.String("daytona_name_scope"), settings: kept.Settings{}}
@@ -62,10 +63,12 @@ func makePlan(req driver.OpenRequest, cloud bool) (*plan, error) {
 	if err := p.source(cfg); err != nil {
 		return nil, err
 	}
+	p.size(cfg, cloud)
 	p.network(cfg)
 	p.lapse(cfg)
 	p.settings["daytona_target"] = p.body.Target
 	p.body.Labels = p.labels(req)
+	p.body.Labels[labelFingerprint], p.body.Labels[labelSettings] = p.settings.Fingerprint(), p.settings.String()
 	return p, nil
 }
 
@@ -192,12 +195,6 @@ func (p *plan) labels(req driver.OpenRequest) map[string]string {
 		labels[labelLanguage] = language
 	}
 	return labels
-}
-
-// finish adds the sizes, which depend on where the sandbox is, and what is known of all settings.
-func (p *plan) finish(cfg driver.Config, cloud bool) {
-	p.size(cfg, cloud)
-	p.body.Labels[labelFingerprint], p.body.Labels[labelSettings] = p.settings.Fingerprint(), p.settings.String()
 }
 
 // taskOf is the task of a sandbox with these labels, as the user wrote it.

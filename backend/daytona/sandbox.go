@@ -72,7 +72,6 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 	if s.plan, err = makePlan(req, a.hosted); err != nil {
 		return nil, err
 	}
-	s.plan.finish(req.Config, a.hosted)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := s.open(ctx); err != nil {
 		s.cancel()

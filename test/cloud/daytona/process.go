@@ -149,12 +149,7 @@ type session struct {
 	once    sync.Once
 
 	mu       sync.Mutex
-	commands []*sessionCommand
-}
-
-type sessionCommand struct {
-	id, text string
-	echo     bool
+	commands int
 }
 
 func (x *session) kill() {
@@ -299,8 +294,8 @@ func (s *Server) sessionExec(w http.ResponseWriter, r *http.Request, _ *sandbox,
 	}
 	async := q.RunAsync || q.Async
 	x.mu.Lock()
-	id := fmt.Sprintf("cmd-%d", len(x.commands))
-	x.commands = append(x.commands, &sessionCommand{id: id, text: q.Command})
+	id := fmt.Sprintf("cmd-%d", x.commands)
+	x.commands++
 	dir := filepath.Join(x.root, x.dir, id)
 	err := os.MkdirAll(dir, 0o755)
 	if err == nil {
