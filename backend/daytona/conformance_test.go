@@ -28,11 +28,34 @@ func TestConformance(t *testing.T) {
 	drivertest.Run(t, harness(t))
 }
 
+// TestConformanceAtADistance runs again, with 100 ms for each round trip, what waits for the far side in every way.
+func TestConformanceAtADistance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: the same again, with latency")
+	}
+	var srv *emulator.Server
+	if os.Getenv(childVar) == "" {
+		srv = serve(t)
+		srv.SetLatency(100 * time.Millisecond)
+	}
+	h := harnessOn(srv)
+	h.Only = []string{"stdin/*", "kill/*", "lost/*"}
+	h.Skip = nil
+	drivertest.Run(t, h)
+}
+
+// childVar is set where the suite plays another host process, which opens what the first one made.
+const childVar = "ELSEWHERE_DRIVERTEST_CHILD"
+
 func harness(t *testing.T) *drivertest.Harness {
 	var srv *emulator.Server
-	if os.Getenv("ELSEWHERE_DRIVERTEST_CHILD") == "" {
+	if os.Getenv(childVar) == "" {
 		srv = serve(t)
 	}
+	return harnessOn(srv)
+}
+
+func harnessOn(srv *emulator.Server) *drivertest.Harness {
 	return &drivertest.Harness{
 		Backend:          daytona.Backend(),
 		Place:            func(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place { return place(t, srv, spec) },

@@ -212,6 +212,28 @@ func TestASandboxThatTheServiceStoppedWakesOnTheNextCall(t *testing.T) {
 	}
 }
 
+func TestWhatStillRunsKeepsTheSandboxOnClose(t *testing.T) {
+	w := newWorld(t)
+	sb := w.open("")
+	w.want(w.session(sb, ""), `sleep 4321 >/dev/null 2>&1 &`, "")
+	id := w.one()
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if left := w.see(id, `pgrep -fa "sleep [4]321"`); left == "" || w.srv.State(id) != "started" {
+		t.Fatalf("the sandbox is %s, the child %q", w.srv.State(id), left)
+	}
+	w.await("the terminals are gone", func() bool {
+		return w.see(id, `for d in /proc/[0-9]*; do tr "\0" " " <$d/cmdline; echo; done 2>/dev/null | grep -c "[r]elay"`) == "0\n"
+	})
+	sb = w.open("")
+	w.want(w.session(sb, ""), `pkill -f "sleep [4]321"; echo $?`, "0\n")
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	w.await("the sandbox stops", func() bool { return w.srv.State(id) == "stopped" })
+}
+
 func TestATimeoutEndsTheCommandAndNotTheSandbox(t *testing.T) {
 	w := newWorld(t)
 	sb := w.open("")
