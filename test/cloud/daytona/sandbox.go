@@ -195,13 +195,18 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	answer(w, 200, b.dto())
 }
 
-// seed puts the account's files into the home directory.
+// seed puts the account's files into the home directory, in place of what the tree has there.
 func (b *sandbox) seed() error {
 	root, err := os.OpenRoot(b.machine.Root())
 	if err != nil {
 		return err
 	}
 	defer root.Close()
+	for _, name := range []string{".profile", ".bashrc"} {
+		if err := root.RemoveAll(filepath.Join("root", name)); err != nil {
+			return err
+		}
+	}
 	for name, text := range b.account.Files {
 		file := filepath.Join("root", name)
 		if err := root.MkdirAll(filepath.Dir(file), 0o755); err != nil {
