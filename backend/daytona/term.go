@@ -26,7 +26,7 @@ const (
 	// take.
 	dialWait  = 30 * time.Second
 	pingEvery = 15 * time.Second
-	pingWait  = 15 * time.Second
+	pingWait  = 30 * time.Second
 	// deleteWait bounds the request that ends a terminal.
 	deleteWait = 15 * time.Second
 

@@ -123,24 +123,31 @@ func oneLine(source string) string {
 	return b.String()
 }
 
-// maxIdle is how many pairs of terminals a Pool keeps for the next bash, and idleWait how long it keeps each.
+// maxIdle is how many pairs of terminals a Pool keeps for the next bash, idleWait how long it keeps each, and maxOpening how many
+// are opened at once: of many bashes at once most find terminals that have become free sooner than their own would have been opened.
 const (
-	maxIdle  = 4
-	idleWait = time.Minute
+	maxIdle    = 4
+	idleWait   = time.Minute
+	maxOpening = 8
 )
 
 // Pool starts bashes on terminals of one sandbox, and keeps terminals whose bash has ended for the next one: a login shell is far
 // dearer than a bash. It must be closed. It is safe for concurrent use.
 type Pool struct {
-	dial Dial
+	dial    Dial
+	opening chan struct{} // holds one for each pair that is being opened
+	freed   chan struct{} // gets one for each pair that has become free
 
-	mu     sync.Mutex
-	idle   []*link
-	closed bool
+	mu      sync.Mutex
+	idle    []*link
+	waiting int // bashes that wait for either
+	closed  bool
 }
 
 // NewPool makes a Pool; nothing is opened yet.
-func NewPool(dial Dial) *Pool { return &Pool{dial: dial} }
+func NewPool(dial Dial) *Pool {
+	return &Pool{dial: dial, opening: make(chan struct{}, maxOpening), freed: make(chan struct{}, 64)}
+}
 
 // Start starts a bash. Where no terminals are free two are opened at once. It does not wait until the bash runs; what is written
 // before that is kept, and one that does not come to run fails by Wait. ctx bounds the opening. What a pool starts differs in
@@ -158,16 +165,33 @@ func (pool *Pool) Start(ctx context.Context, spec Spec) (*Process, error) {
 	if spec.Lease == 0 {
 		spec.Lease = 10 * time.Minute
 	}
-	if p := pool.reuse(spec); p != nil {
-		return p, nil
+	pool.wait(1)
+	defer pool.wait(-1)
+	for {
+		if p := pool.reuse(spec); p != nil {
+			return p, nil
+		}
+		select {
+		case <-pool.freed: // one may be there now
+		case pool.opening <- struct{}{}:
+			l, err := pool.open(ctx, spec)
+			<-pool.opening
+			if err != nil {
+				return nil, err
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.start(spec), nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	l, err := pool.open(ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.start(spec), nil
+}
+
+func (pool *Pool) wait(n int) {
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	pool.waiting += n
 }
 
 // reuse starts a bash on terminals that are free; nil where there are none.
@@ -196,10 +220,14 @@ func (pool *Pool) reuse(spec Spec) *Process {
 func (pool *Pool) give(l *link) bool {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	if pool.closed || len(pool.idle) >= maxIdle {
+	if pool.closed || len(pool.idle) >= maxIdle+pool.waiting {
 		return false
 	}
 	pool.idle = append(pool.idle, l)
+	select {
+	case pool.freed <- struct{}{}:
+	default:
+	}
 	return true
 }
 
