@@ -45,8 +45,10 @@ func bigGroup() group {
 		{name: "a state of more than 1 MB is carried: 3,000 functions", slow: true, run: func(t *test) {
 			s := t.session()
 			s.want(`for ((i = 0; i < 3000; i++)); do eval "fn_$i() { local a=\$1 b; for b in x y z; do if [[ \$a == \$b ]]; then echo \"fn $i \$a\"; return 0; fi; done; printf '%s\n' 'a text that makes this function longer than it needs to be, for the size of it' > /dev/null; case \$a in (one|two) echo two;; (*) echo other;; esac; }"; done; compgen -A function fn_ | wc -l; [ $(declare -f | wc -c) -gt 1000000 ] && echo more`, "3000\nmore\n")
+			s.flush() // a call waits for such a state, but not for ever
 			for i := range 3 {
 				s.want(fmt.Sprintf(`export N=%d; compgen -A function fn_ | wc -l; fn_2999 z`, i), "3000\nfn 2999 z\n")
+				s.flush()
 				s.want(`echo $N`, fmt.Sprintf("%d\n", i))
 			}
 			s.run(`fn_0 x; exit 3`).code(3).out("fn 0 x\n")
@@ -55,7 +57,9 @@ func bigGroup() group {
 			// A single exported string over 128 KiB keeps every program from starting; bash itself carries it.
 			s := t.session()
 			s.want(`x=0123456789abcdef; for ((i = 0; i < 16; i++)); do x=$x$x; done; export BIG=$x; builtin echo ${#BIG}`, "1048576\n")
+			s.flush()
 			s.want(`builtin echo "${#BIG} ${BIG: -3}"; export AFTER=1`, "1048576 def\n")
+			s.flush()
 			s.want(`unset BIG; builtin echo $AFTER`, "1\n")
 			s.want(`bash --norc -c 'echo fine'`, "fine\n")
 		}},
