@@ -13,7 +13,17 @@ LINT_VERSION := v2.15.0
 LINT_DIR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elsewhere/golangci-lint-$(LINT_VERSION)
 LINT := $(LINT_DIR)/golangci-lint
 
-.PHONY: all build test race testbed bench lint docs man fmt cover clean
+# The clouds' suites run against emulators that are made of this machine's own processes, and take as long as all others together.
+CLOUDS := ./backend/modal ./backend/daytona
+
+# Under the race detector a container engine's cases are those in which many things happen at once: the rest is the same code of ours
+# on another transport, and is run on local.
+RACE_ENGINES := ./backend/docker ./backend/singularity ./backend/ssh
+RACE_CASES := ^Test[^C]|^TestC[^o]|^TestCo[^n]|^TestCon[^f]|^TestConformance$$/^backend=/^(kill|lost|orphans|spawn_ahead|concurrency)$$
+
+others = $(filter-out $(1),$(shell go list ./... | sed 's|^github.com/elsewhere-sh/elsewhere|.|'))
+
+.PHONY: all build test race clouds testbed bench lint docs man fmt cover clean
 
 all: build
 
@@ -21,10 +31,14 @@ build: ## bin/elsewhere, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/elsewhere ./cmd/elsewhere
 
 test: bin/report ## every test whose engine is here; REQUIRE_ALL=1 makes a skip a failure
-	set -o pipefail; $(GOTEST) ./... | bin/report
+	set -o pipefail; $(GOTEST) $(call others,$(CLOUDS)) | bin/report
+
+clouds: bin/report ## the clouds' backends against their emulators
+	set -o pipefail; $(GOTEST) -p 1 $(CLOUDS) | bin/report
 
 race: bin/report ## the same with the race detector, without the size tests, one package at a time: the detector takes the processors
-	set -o pipefail; CGO_ENABLED=1 $(GOTEST) -race -short -p 1 ./... | bin/report -short
+	set -o pipefail; { CGO_ENABLED=1 $(GOTEST) -race -short -p 1 $(call others,$(CLOUDS) $(RACE_ENGINES)) && \
+		CGO_ENABLED=1 $(GOTEST) -race -short -p 1 -run '$(RACE_CASES)' $(RACE_ENGINES); } | bin/report -short
 
 testbed: ## install and start the real engines
 	test/testbed/up

@@ -126,7 +126,7 @@ func (s *sandbox) watchEnd() {
 		_, err := s.sb.Wait(s.ctx, nil)
 		if err == nil || notFound(err) {
 			if s.ctx.Err() == nil {
-				s.lose("the sandbox " + s.info.SandboxID + " has ended")
+				_ = s.lose("the sandbox " + s.info.SandboxID + " has ended")
 			}
 			return
 		}

@@ -502,9 +502,9 @@ func TestKeeper(t *testing.T) {
 		}
 		return list[0]
 	}
-	info := one(driver.StateRunning, true)
+	one(driver.StateRunning, true)
 	closeIt(t, sb)
-	info = one(driver.StateRunning, false)
+	info := one(driver.StateRunning, false)
 	if d, err := keep.Inspect(t.Context(), info.ID); err != nil || d.Task != "default" || len(d.Features) == 0 {
 		t.Errorf("%+v, %v", d, err)
 	}

@@ -38,7 +38,7 @@ func Lease(silence time.Duration) string {
 // Beat is described at Lease.
 const Beat = "B\n"
 
-// EndSignal, without SIG, makes a bash that watches take its input to be at its end: for a far end on which nothing closes the input
+// EndSignal is the signal, without SIG, that makes a bash that watches take its input to be at its end: for a far end on which nothing closes the input
 // of a dead owner's watchdog, whoever knows that the owner is dead.
 const EndSignal = "USR1"
 
