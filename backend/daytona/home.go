@@ -10,7 +10,6 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
-	"github.com/elsewhere-sh/elsewhere/internal/scrub"
 )
 
 func identityHash(id driver.Identity) string {
@@ -38,29 +37,6 @@ func startDir(req driver.OpenRequest) (dir, notice string) {
 		}
 	}
 	return setting, ""
-}
-
-// forwarded are the caller's variables that env_passthrough names; secrets of the agent's stay here all the same.
-func forwarded(environ, passthrough []string) (vars map[string]string, notices []string) {
-	wanted := map[string]bool{}
-	for _, name := range passthrough {
-		wanted[name] = true
-	}
-	var named []string
-	for _, entry := range environ {
-		if name, _, ok := strings.Cut(entry, "="); ok && wanted[name] {
-			named = append(named, entry)
-		}
-	}
-	clean, notices := scrub.Environ(named, passthrough)
-	for _, entry := range clean {
-		name, value, _ := strings.Cut(entry, "=")
-		if vars == nil {
-			vars = map[string]string{}
-		}
-		vars[name] = value
-	}
-	return vars, notices
 }
 
 // deadOwners tells of processes of this home and machine whether they are dead.

@@ -18,6 +18,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	"github.com/elsewhere-sh/elsewhere/internal/ptychannel"
+	"github.com/elsewhere-sh/elsewhere/internal/scrub"
 )
 
 // sandbox is one sandbox of the service as one process uses it.
@@ -140,7 +141,7 @@ func (s *sandbox) makeInfo() driver.Info {
 		Host: strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(s.api.base, "/api"), "https://"), "http://"), SandboxID: s.box.ID, User: a.user, Home: a.home, Dir: a.dir,
 		StateDir: a.state, PrivateDir: a.private, KeepsChildren: true, Watchdog: true, Lease: true,
 	}
-	info.CallEnv, info.Notices = forwarded(s.req.Environ, s.req.Config.Strings("env_passthrough"))
+	info.CallEnv, info.Notices = scrub.Forward(s.req.Environ, s.req.Config.Strings("env_passthrough"))
 	info.Notices = append(info.Notices, a.notices...)
 	info.Features = append([]driver.Feature{
 		{Name: "isolation", State: driver.Active, Detail: "the sandbox " + s.plan.name + " of Daytona"},

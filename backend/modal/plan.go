@@ -85,7 +85,7 @@ func makePlan(req driver.OpenRequest) (*plan, error) {
 		p.notices = append(p.notices, notice)
 	}
 	var notices []string
-	p.callEnv, notices = forwarded(req.Environ, cfg.Strings("env_passthrough"))
+	p.callEnv, notices = scrub.Forward(req.Environ, cfg.Strings("env_passthrough"))
 	p.notices = append(p.notices, notices...)
 	p.params.Name, p.params.Timeout, p.params.IdleTimeout = p.name, p.lifetime, p.idle
 	p.params.Command = []string{"sleep", "infinity"}
@@ -196,21 +196,4 @@ func startDir(cwd string, req driver.OpenRequest) (dir, notice string) {
 		return replaced("a directory of this machine")
 	}
 	return cwd, ""
-}
-
-// forwarded are the caller's variables that env_passthrough names; the agent's own secrets stay here all the same.
-func forwarded(environ, passthrough []string) (vars map[string]string, notices []string) {
-	var named []string
-	for _, entry := range environ {
-		if name, _, ok := strings.Cut(entry, "="); ok && slices.Contains(passthrough, name) {
-			named = append(named, entry)
-		}
-	}
-	clean, notices := scrub.Environ(named, passthrough)
-	vars = map[string]string{}
-	for _, entry := range clean {
-		name, value, _ := strings.Cut(entry, "=")
-		vars[name] = value
-	}
-	return vars, notices
 }

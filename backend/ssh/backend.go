@@ -163,7 +163,7 @@ func (s *sandbox) makeInfo(req driver.OpenRequest, a *account) driver.Info {
 		StateDir: a.state, PrivateDir: a.private,
 		KeepsChildren: true, Watchdog: true, KeepEnv: append([]string(nil), keepEnv...),
 	}
-	info.CallEnv, info.Notices = forwarded(req.Environ, req.Config.Strings("env_passthrough"))
+	info.CallEnv, info.Notices = scrub.Forward(req.Environ, req.Config.Strings("env_passthrough"))
 	if a.state == "" {
 		info.StateDir = a.private
 		if a.stateError != "" {
@@ -185,27 +185,4 @@ func (s *sandbox) makeInfo(req driver.OpenRequest, a *account) driver.Info {
 		info.Notices = append(info.Notices, "commands run as root on "+a.host+": nothing there is protected from them")
 	}
 	return info
-}
-
-// forwarded are the caller's variables that env_passthrough names; secrets of the agent's stay here all the same.
-func forwarded(environ, passthrough []string) (vars map[string]string, notices []string) {
-	wanted := map[string]bool{}
-	for _, name := range passthrough {
-		wanted[name] = true
-	}
-	var named []string
-	for _, entry := range environ {
-		if name, _, ok := strings.Cut(entry, "="); ok && wanted[name] {
-			named = append(named, entry)
-		}
-	}
-	clean, notices := scrub.Environ(named, passthrough)
-	for _, entry := range clean {
-		name, value, _ := strings.Cut(entry, "=")
-		if vars == nil {
-			vars = map[string]string{}
-		}
-		vars[name] = value
-	}
-	return vars, notices
 }

@@ -143,6 +143,30 @@ func Environ(env, passthrough []string) (clean []string, warnings []string) {
 	return clean, warnings
 }
 
+// Forward picks out of env ("K=V") the variables that passthrough names, for a place that has no environment of the caller's:
+// what Environ would not hand on stays here all the same. Vars is nil where there is none; notices tell which names were refused.
+func Forward(env, passthrough []string) (vars map[string]string, notices []string) {
+	wanted := map[string]bool{}
+	for _, name := range passthrough {
+		wanted[name] = true
+	}
+	var named []string
+	for _, entry := range env {
+		if name, _, ok := strings.Cut(entry, "="); ok && wanted[name] {
+			named = append(named, entry)
+		}
+	}
+	clean, notices := Environ(named, passthrough)
+	for _, entry := range clean {
+		name, value, _ := strings.Cut(entry, "=")
+		if vars == nil {
+			vars = map[string]string{}
+		}
+		vars[name] = value
+	}
+	return vars, notices
+}
+
 // allow sorts out what terminal.env_passthrough may name.
 func allow(passthrough []string) (allowed map[string]bool, warnings []string) {
 	allowed = make(map[string]bool)
