@@ -196,3 +196,14 @@ func BenchmarkEnviron(b *testing.B) {
 		Environ(env, nil)
 	}
 }
+
+func TestForwardPicksWhatIsNamedAndMayBeHandedOn(t *testing.T) {
+	env := []string{"A=1=2", "B=3", "GITHUB_TOKEN=4", "OPENAI_API_KEY=5", "odd"}
+	vars, notices := Forward(env, []string{"A", "GITHUB_TOKEN", "OPENAI_API_KEY", "MISSING"})
+	if len(vars) != 2 || vars["A"] != "1=2" || vars["OPENAI_API_KEY"] != "5" || len(notices) != 1 || !strings.Contains(notices[0], "GITHUB_TOKEN") {
+		t.Errorf("%v, %q", vars, notices)
+	}
+	if vars, notices := Forward(env, nil); vars != nil || len(notices) != 0 {
+		t.Errorf("of no names: %v, %q", vars, notices)
+	}
+}
