@@ -52,6 +52,7 @@ Subsystem sftp internal-sftp"
 	else
 		[[ ! $pid ]] || ! grep -aq "$root/$name.conf" "/proc/$pid/cmdline" 2>/dev/null || kill "$pid"
 		printf '%s\n' "$config" >"$root/$name.conf"
+		rm -f "$root/$name.pid" # one of a server that is gone would pass for the new one's
 		for _ in {1..50}; do
 			/usr/sbin/sshd -f "$root/$name.conf" -E "$root/$name.log" && break
 			sleep 0.1 # the one before still holds the port
