@@ -26,6 +26,8 @@ const (
 	// grace is the promise of SPEC 1.12 between TERM and KILL, and endPromise that of a call's return after its timeout.
 	grace      = 2 * time.Second
 	endPromise = grace + time.Second
+	// startWait is how long a bash may take to be ready, before another one is started in its place.
+	startWait = 30 * time.Second
 	// hang is after how long a call that promises no deadline is taken for hung.
 	hang = 3 * time.Minute
 )
