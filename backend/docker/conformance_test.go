@@ -222,7 +222,7 @@ func observe(ctx context.Context, eng *client.Client, id, user string, stdin []b
 	if !c.Container.State.Running || c.Container.State.Pid == 0 {
 		return drivertest.Observed{}, fmt.Errorf("the container %s does not run", id)
 	}
-	enter := []string{nsenter, "--target", fmt.Sprint(c.Container.State.Pid), "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wdns", "/", "--setuid", user, "--setgid", user, "--"}
+	enter := []string{nsenter, "--target", fmt.Sprint(c.Container.State.Pid), "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd", "--setuid", user, "--setgid", user, "--"}
 	return drivertest.ObserveHere(ctx, []string{"HOME=/root", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, stdin, append(enter, argv...)...)
 }
 
