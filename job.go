@@ -113,7 +113,7 @@ const (
 	// jobAnswer is how long one may take beside that.
 	jobAnswer = 30 * time.Second
 	// jobSend bounds how long input may wait for a job that does not read.
-	jobSend = 10 * time.Second
+	jobSend = 30 * time.Second
 	// jobEnd is how long the end of a job's tree may take beside the grace, on a machine that is busy and full of processes.
 	jobEnd = 15 * time.Second
 	// jobEnds is how long a supervisor may take to write down the end of a job whose processes were ended.
@@ -191,7 +191,7 @@ func (j *Job) Wait(ctx context.Context) (JobStatus, error) {
 	}
 }
 
-// Send writes data to the job's standard input. Where the job does not read, it waits for at most 10 s (ErrTimeout: part of data may
+// Send writes data to the job's standard input. Where the job does not read, it waits for at most 30 s (ErrTimeout: part of data may
 // have been taken). A sandbox without mkfifo is ErrUnsupported, a job that is over or whose input was closed ErrConfig.
 func (j *Job) Send(ctx context.Context, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, jobSend)

@@ -154,7 +154,7 @@ func (b *faulty) look(script string) string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
 	defer cancel()
-	seen, err := observe(ctx, b.eng, b.sb.Info().SandboxID, "0", nil, "bash", "-c", script)
+	seen, err := observeByExec(ctx, b.eng, b.sb.Info().SandboxID, "0", nil, "bash", "-c", script)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -2,8 +2,12 @@ package jobscript
 
 import (
 	"context"
+	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +117,60 @@ func TestTextsHoldNoByteThatEndsThem(t *testing.T) {
 	for _, text := range []string{l.Text(), List("/d", token), Read("/d", token, "j", 0, 1, time.Second), Remove("/d", token, "j")} {
 		if strings.Contains(text, "\x00") || !slices.Contains(strings.Split(text, "\n"), "ew_token='"+token+"'") {
 			t.Errorf("%.80q", text)
+		}
+	}
+}
+
+// Where there is no dd the supervisor reads a job's output by builtins. Each byte counts, also one that comes when nothing was
+// there for a while.
+func TestOutputIsKeptByBuiltinsWhenItComesSlowly(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("bash is not installed")
+	}
+	_, piece, found := strings.Cut(superviseSource, "\new_piece() {\n")
+	piece, _, ends := strings.Cut(piece, "\n}\n")
+	if !found || !ends {
+		t.Fatal("the supervisor has no ew_piece any more")
+	}
+	script := "LC_ALL=C; ew_v=$((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1])); ew_bs=64 ew_size=0 ew_slot=0\n" +
+		"ew_piece() {\n" + piece + "\n}\nwhile ew_piece; do :; done; printf '%s' \"$ew_size\"\n"
+	for _, want := range []string{strings.Repeat("\x00", 15), strings.Repeat("a", 15), strings.Repeat("a\x00", 10), strings.Repeat("\x00\n", 10), strings.Repeat("é\x00\x00", 5)} {
+		for range 2 {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				base := filepath.Join(t.TempDir(), "x")
+				cmd := exec.CommandContext(t.Context(), bash, "--noprofile", "--norc", "-c", script)
+				cmd.Env = []string{"ew_base=" + base}
+				in, err := cmd.StdinPipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				var size strings.Builder
+				cmd.Stdout = &size
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				// At once at first, then a byte after the other.
+				flood := strings.Repeat("0123456789\x00\n", 40)
+				if _, err := io.WriteString(in, flood); err != nil {
+					t.Fatal(err)
+				}
+				for _, b := range []byte(want) {
+					time.Sleep(200 * time.Millisecond)
+					if _, err := in.Write([]byte{b}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				_ = in.Close()
+				if err := cmd.Wait(); err != nil {
+					t.Fatal(err)
+				}
+				got, err := os.ReadFile(base + ".log.0")
+				if err != nil || string(got) != flood+want || size.String() != strconv.Itoa(len(got)) {
+					t.Errorf("kept %q (%s bytes, %v), want %q behind the first %d", strings.TrimPrefix(string(got), flood), size.String(), err, want, len(flood))
+				}
+			})
 		}
 	}
 }

@@ -81,14 +81,19 @@ ew_piece() {
 		printf '%s' "$ew_x" >>"$ew_base.log.$ew_slot" && ew_size=$((ew_size + ${#ew_x}))
 		return 0
 	fi
-	IFS= read -r -d '' -n "$ew_bs" -t 0.2 ew_x
-	local ew_rc=$?
-	if (( ew_rc == 0 && ${#ew_x} < ew_bs )); then
-		printf '%s\0' "$ew_x" >>"$ew_base.log.$ew_slot" && ew_size=$((ew_size + ${#ew_x} + 1))
-	elif [[ $ew_x ]]; then
+	IFS= read -r -d '' -n 1 ew_x || { (( $? > 128 )); return; }
+	local ew_c=.
+	# A read with a time limit loses a NUL that comes just then, so one that does not wait looks whether there is more.
+	while [[ $ew_c && $ew_x ]] && (( ${#ew_x} < ew_bs )) && read -r -t 0; do
+		IFS= read -r -d '' -n 1 ew_c || { ew_c=. && break; }
+		ew_x+=$ew_c
+	done
+	if [[ $ew_c && $ew_x ]]; then
 		printf '%s' "$ew_x" >>"$ew_base.log.$ew_slot" && ew_size=$((ew_size + ${#ew_x}))
+	else
+		printf '%s\0' "$ew_x" >>"$ew_base.log.$ew_slot" && ew_size=$((ew_size + ${#ew_x} + 1))
 	fi
-	(( ew_rc == 0 || ew_rc > 128 ))
+	return 0
 }
 
 # dd writes at once what it reads, and most say how much that was; of others the file's size tells. False at the end.
