@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/user"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere"
@@ -101,7 +102,12 @@ func apptainerRig() rig {
 		settings: []string{"TERMINAL_SINGULARITY_IMAGE=" + image},
 		bare:     "apptainer exec bash -c true",
 		run: func(ctx context.Context, sb *elsewhere.Sandbox, out io.Writer, command string) error {
-			return runProgram(ctx, out, "apptainer", "exec", "--cleanenv", "instance://"+sb.Info().SandboxID, "bash", "-c", command)
+			account, err := user.Current()
+			if err != nil {
+				return err
+			}
+			// Apptainer notes its instances below the HOME of who starts them, and this process has another one.
+			return runProgram(ctx, out, "env", "HOME="+account.HomeDir, "apptainer", "exec", "--cleanenv", "instance://"+sb.Info().SandboxID, "bash", "-c", command)
 		},
 		fresh: func(ctx context.Context) (func(), error) {
 			const name = "elsewhere-bench-bare"
