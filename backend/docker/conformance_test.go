@@ -156,13 +156,18 @@ func placeOf(t testing.TB, spec drivertest.PlaceSpec, image, userHome, observer 
 	}
 	t.Cleanup(func() { removeContainers(t, eng, id) })
 	p.Observe = func(ctx context.Context, where driver.Info, stdin []byte, argv ...string) (drivertest.Observed, error) {
-		if _, gone := eng.ContainerInspect(ctx, where.SandboxID, client.ContainerInspectOptions{}); where.SandboxID == "" || cerrdefs.IsNotFound(gone) {
-			// Nothing is open yet, or the case has lost it.
-			if where.SandboxID, err = made(ctx, p); err != nil {
-				return drivertest.Observed{}, err
+		if where.SandboxID != "" {
+			seen, err := observe(ctx, eng, where.SandboxID, observer, stdin, argv...)
+			if !cerrdefs.IsNotFound(err) {
+				return seen, err
 			}
 		}
-		return observe(ctx, eng, where.SandboxID, observer, stdin, argv...)
+		// Nothing is open yet, or the case has lost it.
+		made, err := made(ctx, p)
+		if err != nil {
+			return drivertest.Observed{}, err
+		}
+		return observe(ctx, eng, made, observer, stdin, argv...)
 	}
 	p.Lose = func(ctx context.Context, where driver.Info) error {
 		_, err := eng.ContainerRemove(ctx, where.SandboxID, client.ContainerRemoveOptions{Force: true})
@@ -209,7 +214,7 @@ func removeContainers(t testing.TB, eng *client.Client, identity string) {
 }
 
 // observe runs a program in a container as a user. Where the engine is on this machine that takes no engine: entering the
-// container's namespaces costs a hundredth of an exec, and the suite looks thousands of times.
+// container's namespaces costs a fraction of an exec, and the suite looks thousands of times.
 func observe(ctx context.Context, eng *client.Client, id, user string, stdin []byte, argv ...string) (drivertest.Observed, error) {
 	nsenter, err := exec.LookPath("nsenter")
 	if err != nil || os.Geteuid() != 0 || !strings.HasPrefix(eng.DaemonHost(), "unix://") {

@@ -194,6 +194,9 @@ func spawnAheadGroup() group {
 			r, err := s.try(`echo "$A"`, timeout(3*time.Second))
 			// One that was stopped while it still loaded its state holds the call for as long as a start may take.
 			within(t, begin, startWait+3*time.Second+endPromise)
+			if err == nil && r.Duration > 3*time.Second+endPromise+allowance {
+				t.Errorf("it ran for %v; its time limit was 3s", r.Duration)
+			}
 			if err == nil && r.Cause == elsewhere.Exited && string(r.Output) != "1\n" {
 				t.Errorf("the call came to %+v", r)
 			}
