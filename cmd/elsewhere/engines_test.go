@@ -105,7 +105,7 @@ func places(t *testing.T, test func(t *testing.T, p *place)) {
 	for _, backend := range []string{"local", "docker", "singularity", "ssh"} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			if testing.Short() && backend == "singularity" {
+			if testing.Short() && (backend == "singularity" || backend == "docker") {
 				t.Skip("short: instances take long")
 			}
 			home, err := os.MkdirTemp("/tmp", "ewtest-") // sockets have short paths
