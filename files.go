@@ -147,28 +147,31 @@ func (sb *Sandbox) Sync(ctx context.Context, o SyncOptions) (*Synced, error) {
 
 // Upload is Sandbox.Upload, but a relative dst starts at the session's directory; so it is with the others below.
 func (s *Session) Upload(ctx context.Context, src, dst string, opts *TransferOptions) (*Transfer, error) {
-	return s.sb.Upload(ctx, src, s.path(dst), opts)
+	return s.sb.Upload(ctx, src, s.path(ctx, dst), opts)
 }
 
 // Download is Sandbox.Download from the session's directory.
 func (s *Session) Download(ctx context.Context, src, dst string, opts *TransferOptions) (*Transfer, error) {
-	return s.sb.Download(ctx, s.path(src), dst, opts)
+	return s.sb.Download(ctx, s.path(ctx, src), dst, opts)
 }
 
 // ReadFile is Sandbox.ReadFile from the session's directory.
 func (s *Session) ReadFile(ctx context.Context, name string) ([]byte, error) {
-	return s.sb.ReadFile(ctx, s.path(name))
+	return s.sb.ReadFile(ctx, s.path(ctx, name))
 }
 
 // WriteFile is Sandbox.WriteFile in the session's directory.
 func (s *Session) WriteFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
-	return s.sb.WriteFile(ctx, s.path(name), data, perm)
+	return s.sb.WriteFile(ctx, s.path(ctx, name), data, perm)
 }
 
-func (s *Session) path(name string) string {
+// path makes a relative path start at the session's directory, as the last call left it.
+func (s *Session) path(ctx context.Context, name string) string {
 	if path.IsAbs(name) || name == "~" || strings.HasPrefix(name, "~/") {
 		return name
 	}
+	// A directory is the session's when the state of its call is written. A failure is a notice of the next result.
+	_ = s.Flush(ctx)
 	return joinKeeping(s.Cwd(), name)
 }
 
