@@ -1,0 +1,110 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/elsewhere-sh/elsewhere"
+)
+
+// mcpClient is a client whose settings are known: where they are, and what to put there.
+type mcpClient struct {
+	name, where string
+	text        func(command string, args []string) string
+}
+
+// mcpClients are the common ones.
+var mcpClients = []mcpClient{
+	{"claude-code", "run this, or put the JSON below into .mcp.json of a project", func(command string, args []string) string {
+		return "claude mcp add elsewhere -- " + shellLine(command, args) + "\n\n" + servers("mcpServers", command, args)
+	}},
+	{"claude-desktop", "claude_desktop_config.json (Settings, Developer, Edit Config)", mcpServers},
+	{"codex", "~/.codex/config.toml", func(command string, args []string) string {
+		return fmt.Sprintf("[mcp_servers.elsewhere]\ncommand = %s\nargs = %s\ntool_timeout_sec = 660", strconv.Quote(command), jsonText(args))
+	}},
+	{"cursor", "~/.cursor/mcp.json, or .cursor/mcp.json of a project", mcpServers},
+	{"gemini", "~/.gemini/settings.json", mcpServers},
+	{"hermes", "config.yaml of HERMES_HOME", func(command string, args []string) string {
+		return fmt.Sprintf("mcp_servers:\n  elsewhere:\n    command: %s\n    args: %s\n    timeout: 660", jsonText(command), jsonText(args))
+	}},
+	{"vscode", ".vscode/mcp.json of a project, or the command MCP: Open User Configuration", func(command string, args []string) string {
+		return indented(map[string]any{"servers": map[string]any{"elsewhere": map[string]any{"type": "stdio", "command": command, "args": args}}})
+	}},
+	{"windsurf", "~/.codeium/windsurf/mcp_config.json", mcpServers},
+	{"zed", "settings.json", func(command string, args []string) string {
+		return indented(map[string]any{"context_servers": map[string]any{"elsewhere": map[string]any{"command": command, "args": args}}})
+	}},
+}
+
+func clientNames() []string {
+	var names []string
+	for _, c := range mcpClients {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+func mcpServers(command string, args []string) string { return servers("mcpServers", command, args) }
+
+func servers(key, command string, args []string) string {
+	return indented(map[string]any{key: map[string]any{"elsewhere": map[string]any{"command": command, "args": args}}})
+}
+
+func indented(v any) string {
+	data, _ := json.MarshalIndent(v, "", "  ") // of maps and strings
+	return string(data)
+}
+
+func jsonText(v any) string {
+	data, _ := json.Marshal(v)
+	return string(data)
+}
+
+func shellLine(command string, args []string) string {
+	words := []string{quoted(command)}
+	for _, arg := range args {
+		words = append(words, quoted(arg))
+	}
+	return strings.Join(words, " ")
+}
+
+// printClient prints what to put into a client's settings: on standard output, and on standard error where.
+func (a *app) printClient(o *mcpFlags) error {
+	if o.http != "" {
+		return ownError("--print-config", "leave --http out", "it is for clients that start the server themselves")
+	}
+	for _, c := range mcpClients {
+		if c.name != o.print {
+			continue
+		}
+		command, err := os.Executable()
+		if err != nil {
+			command = "elsewhere"
+		}
+		notice(a.err, c.name+": "+c.where)
+		_, err = fmt.Fprintln(a.out, c.text(command, o.arguments()))
+		return a.written(err)
+	}
+	return ownError("--print-config", "use "+strings.Join(clientNames(), ", "), "%q is no client that is known", o.print)
+}
+
+// arguments are those with which the client starts the server: as this one was started.
+func (o *mcpFlags) arguments() []string {
+	args := []string{"mcp"}
+	for _, name := range o.backends {
+		args = append(args, "-b", name)
+	}
+	if o.task != elsewhere.DefaultTask {
+		args = append(args, "--task", o.task)
+	}
+	if o.session != "" {
+		args = append(args, "--session", o.session)
+	}
+	for _, set := range o.set {
+		args = append(args, "--set", set)
+	}
+	return args
+}
