@@ -12,13 +12,13 @@ var toolRows = []driver.Setting{
 	{
 		Key: "timeout", Env: "TERMINAL_TIMEOUT", Type: driver.Seconds, Default: "180",
 		Doc:    "The agent's tool: how long a command may run when the call names no timeout, in seconds.",
-		Status: driver.Later, Check: positive,
+		Status: driver.Implemented, Check: positive,
 	},
 	{
 		Key: "max_foreground_timeout", Env: "TERMINAL_MAX_FOREGROUND_TIMEOUT", KeyAliases: []string{"max_foreground_timeout_seconds"},
 		Type: driver.Seconds, Default: "600",
 		Doc:    "The agent's tool: the longest timeout that a foreground command may ask for, in seconds.",
-		Status: driver.Later, Check: positive,
+		Status: driver.Implemented, Check: positive,
 	},
 	{
 		Key: "oneshot_completion_wait_seconds", Type: driver.Seconds, Default: "600",
@@ -57,12 +57,12 @@ var outputRows = []driver.Setting{
 	{
 		Key: "tool_output.max_lines", Type: driver.Int, Default: "2000",
 		Doc:    "How many lines of a file an agent is shown at once.",
-		Status: driver.Later, Check: atLeast(1),
+		Status: driver.Implemented, Check: atLeast(1),
 	},
 	{
 		Key: "tool_output.max_line_length", Type: driver.Int, Default: "2000",
 		Doc:    "How many characters of one line an agent is shown.",
-		Status: driver.Later, Check: atLeast(1),
+		Status: driver.Implemented, Check: atLeast(1),
 	},
 }
 
