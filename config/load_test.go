@@ -178,7 +178,7 @@ func TestWarnings(t *testing.T) {
 		{"an unknown key names the nearest", world{yaml: "terminal:\n  docker_imagee: x\n"}, []string{"config.yaml:2", "docker_imagee", "docker_image"}},
 		{"an older name", world{yaml: "terminal:\n  env_type: local\n"}, []string{"terminal.env_type", "terminal.backend"}},
 		{"two origins that disagree", world{dotenv: "TERMINAL_ENV=docker", yaml: "terminal:\n  backend: local\n"}, []string{"docker", "local", ".env:1", "config.yaml:2", "wins"}},
-		{"a setting that is not built", world{env: []string{"TERMINAL_TIMEOUT=5"}}, []string{"terminal.timeout", "not built"}},
+		{"a setting that is not built", world{env: []string{"TERMINAL_DISK_WARNING_GB=5"}}, []string{"terminal.disk_warning_gb", "not built"}},
 		{"a line of .env that is none", world{dotenv: "A=b\nwhat is this\n"}, []string{".env:2"}},
 		{"a typo in a variable", world{env: []string{"TERMINAL_EVN=docker"}}, []string{"TERMINAL_EVN", "TERMINAL_ENV"}},
 		{"a flat key", world{yaml: "terminal.backend: docker\n"}, []string{"terminal.backend"}},

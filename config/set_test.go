@@ -216,7 +216,7 @@ func TestTwoWritersLoseNoEdit(t *testing.T) {
 
 func TestSetSaysWhatKeepsTheValueFromMattering(t *testing.T) {
 	o := world{env: []string{"TERMINAL_CWD=/x"}}.options(t)
-	for key, want := range map[string]string{"cwd": "TERMINAL_CWD", "modal_token_secret": ".env", "timeout": "not built"} {
+	for key, want := range map[string]string{"cwd": "TERMINAL_CWD", "modal_token_secret": ".env", "disk_warning_gb": "not built"} {
 		warnings, err := config.Set(o, key, "5")
 		if err != nil || !strings.Contains(strings.Join(warnings, "\n"), want) {
 			t.Errorf("%s: %q, %v", key, warnings, err)
