@@ -26,3 +26,4 @@ install_sdk() {
 	say "installed the SDK of $1"
 }
 install_sdk daytona ../cloud/daytona/sdk
+install_sdk vercel ../cloud/vercel/sdk
