@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudhttp"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
@@ -259,15 +258,12 @@ func (k *keeper) Reap(ctx context.Context) ([]string, error) {
 	return removed, errors.Join(errs...)
 }
 
-const (
-	// reapEvery is how often an opening reaps at most, among all processes of one home.
-	reapEvery = time.Hour
-	reapWait  = 2 * time.Minute
-)
+// reapWait bounds a reaping behind the calls.
+const reapWait = 2 * time.Minute
 
 // reapBehind reaps behind the calls, unless a process of this home did so within the hour.
 func (s *sandbox) reapBehind() {
-	if s.alone() || !takeTurn(s.req.Identity.Home, time.Now()) {
+	if s.alone() || !cloudbox.TakeTurn(s.req.Identity.Home, "daytona", time.Now()) {
 		return
 	}
 	s.behind(func(ctx context.Context) {
@@ -282,18 +278,6 @@ func (s *sandbox) reapBehind() {
 			s.log.Info("an orphaned sandbox was deleted", "task", task)
 		}
 	})
-}
-
-// takeTurn tells whether the last reaping of this home is long enough ago, and notes this one.
-func takeTurn(home string, now time.Time) bool {
-	file := filepath.Join(home, "elsewhere", "daytona-reaped")
-	if st, err := os.Stat(file); err == nil && now.Sub(st.ModTime()) < reapEvery && !st.ModTime().After(now.Add(reapEvery)) {
-		return false
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return false
-	}
-	return os.WriteFile(file, nil, 0o600) == nil && os.Chtimes(file, now, now) == nil
 }
 
 var _ driver.Keeper = (*keeper)(nil)

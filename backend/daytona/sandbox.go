@@ -2,10 +2,8 @@ package daytona
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudhttp"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
@@ -33,8 +32,8 @@ type sandbox struct {
 	toolbox string
 	pool    *ptychannel.Pool // of terminals
 	info    driver.Info
-	around  *surroundings
-	files   *files // nil where none are synchronised
+	around  *cloudbox.Surroundings
+	files   *cloudbox.Files // nil where none are synchronised
 
 	made       bool // by this opening
 	unanswered int  // requests to make it
@@ -138,11 +137,11 @@ func (s *sandbox) enter(ctx context.Context) (err error) {
 func (s *sandbox) makeInfo() driver.Info {
 	a := s.around
 	info := driver.Info{
-		Host: strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(s.api.base, "/api"), "https://"), "http://"), SandboxID: s.box.ID, User: a.user, Home: a.home, Dir: a.dir,
-		StateDir: a.state, PrivateDir: a.private, KeepsChildren: true, Watchdog: true, Lease: true,
+		Host: strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(s.api.base, "/api"), "https://"), "http://"), SandboxID: s.box.ID, User: a.User, Home: a.Home, Dir: a.Dir,
+		StateDir: a.State, PrivateDir: a.Private, KeepsChildren: true, Watchdog: true, Lease: true,
 	}
 	info.CallEnv, info.Notices = scrub.Forward(s.req.Environ, s.req.Config.Strings("env_passthrough"))
-	info.Notices = append(info.Notices, a.notices...)
+	info.Notices = append(info.Notices, a.Notices...)
 	info.Features = append([]driver.Feature{
 		{Name: "isolation", State: driver.Active, Detail: "the sandbox " + s.plan.name + " of Daytona"},
 	}, s.plan.features...)
@@ -198,7 +197,7 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 		env = append(env, mark) // by it Kill finds the bash
 	}
 	p, err := s.pool.Start(ctx, ptychannel.Spec{
-		Args: spec.Args, Env: env, Home: s.around.home, Temp: s.around.temp, Lease: s.req.Config.Duration("orphan_grace"),
+		Args: spec.Args, Env: env, Home: s.around.Home, Temp: s.around.Temp, Lease: s.req.Config.Duration("orphan_grace"),
 		Name: "the sandbox " + s.plan.name, Kill: func(ctx context.Context) error { return s.kill(ctx, mark) },
 	})
 	if err != nil {
@@ -238,26 +237,8 @@ func (s *sandbox) startFailed(ctx context.Context, err error) error {
 
 // kill ends what carries a call's mark, by the toolbox.
 func (s *sandbox) kill(ctx context.Context, mark string) error {
-	_, _, err := s.api.execute(ctx, s.toolbox, bashLine(killScript, mark), tidyWait)
+	_, _, err := s.api.execute(ctx, s.toolbox, cloudbox.Line(cloudbox.KillScript, mark), tidyWait)
 	return err
-}
-
-// killScript ends every process that has $1 ("NAME=ID") in its environment, by builtins alone.
-const killScript = `for dir in /proc/[0-9]*; do
-	[[ ${dir#/proc/} != $$ ]] || continue
-	while IFS= read -r -d '' entry; do
-		[[ $entry != "$1" ]] || { kill -KILL "${dir#/proc/}"; break; }
-	done <"$dir/environ"
-done 2>/dev/null
-:`
-
-// bashLine is a command for any POSIX shell that runs a script of ours by bash.
-func bashLine(script string, args ...string) string {
-	line := "exec bash --noprofile --norc -p -c " + bashscript.Quote(script) + " elsewhere"
-	for _, arg := range args {
-		line += " " + bashscript.Quote(arg)
-	}
-	return line + " </dev/null"
 }
 
 // Alive asks the service whether the sandbox runs.
@@ -287,7 +268,7 @@ func (s *sandbox) Prepare(ctx context.Context) ([]string, error) {
 	if s.isClosed() || s.files == nil {
 		return nil, nil
 	}
-	return s.files.push(ctx), nil
+	return s.files.Push(ctx), nil
 }
 
 // Close brings back what may come back, removes what was this process's alone, and stops a sandbox that persists, unless
@@ -302,7 +283,7 @@ func (s *sandbox) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	alive := s.stillRuns(ctx)
 	if s.files != nil && alive {
-		s.files.pull(context.WithoutCancel(ctx))
+		s.files.Pull(context.WithoutCancel(ctx))
 	}
 	ectx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
 	defer cancel()
@@ -377,151 +358,41 @@ func (s *sandbox) stop(ctx context.Context, id string) error {
 	return s.api.explain("stopping the sandbox "+s.plan.name, err)
 }
 
-// surroundings are what the first look in the sandbox finds.
-type surroundings struct {
-	user, home, dir, state, private, temp string
-	leftovers                             []string
-	notices                               []string
-}
-
-// separator stands between the parts of an answer.
-const separator = "\x1f"
-
-// lookScript looks around and makes the directories. $1 is the wanted directory, $2 the identity, $3 the tag of this home's
-// processes, $4 the private directory's name, $5 is 1 where state is kept.
-const lookScript = `umask 077
-own() { [[ -d $1 && -O $1 && ! -L $1 && -w $1 && -x $1 ]]; }
-missing=
-((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || missing=' bash 4.4 or later'
-for x in stty mkfifo dd cat rm sleep setsid mkdir; do type -P $x >/dev/null || missing+=" $x"; done
-home=${HOME-}
-[[ $home == /* && -d $home ]] || { unset HOME; home=~; }
-user=$(id -un 2>/dev/null) || user=${USER-}
-dir=$1
-case $dir in
-'' | . | '~' | '$HOME' | '${HOME}') dir=$home ;;
-'~/'*) dir=$home/${dir#'~/'} ;;
-'$HOME/'*) dir=$home/${dir#'$HOME/'} ;;
-'${HOME}/'*) dir=$home/${dir#'${HOME}/'} ;;
-/*) ;;
-*) dir=$home/$dir ;;
-esac
-cd / && why=$(cd -- "$dir" 2>&1 >/dev/null) && why= || why=${why:-cannot be entered}
-state=
-if [[ $5 ]]; then
-	state=$home/.local/state/elsewhere/$2/state
-	mkdir -p -- "$state" && chmod 700 -- "$home/.local/state/elsewhere" "$home/.local/state/elsewhere/$2" "$state" && own "$state" || state=
-fi 2>/dev/null
-private= temp= left=()
-for parent in /tmp /var/tmp "$home/.cache" "$home"; do
-	[[ -d $parent && -w $parent ]] || continue
-	for x in "$parent/elsewhere-$3-"*; do
-		! own "$x" || left+=("$x")
-	done
-	[[ ! $private ]] && { own "$parent/$4" || mkdir -m 700 -- "$parent/$4"; } 2>/dev/null && private=$parent/$4 temp=$parent
-done
-printf '%s\037' begin "$missing" "$user" "$home" "$dir" "$why" "$state" "$private" "$temp" "${left[@]}" end`
-
-func (s *sandbox) lookAround(ctx context.Context) (*surroundings, error) {
-	keep := ""
-	if !s.alone() {
-		keep = "1"
-	}
-	wanted, notice := startDir(s.req)
-	script := bashLine(lookScript, wanted, identityHash(s.req.Identity), owner.Tag(s.req.Identity.Home), "elsewhere-"+owner.Tag(s.req.Identity.Home)+"-"+s.owner+"-"+owner.NewID()[:12], keep)
-	text, code, err := s.api.execute(ctx, s.toolbox, script, probeWait)
+func (s *sandbox) lookAround(ctx context.Context) (*cloudbox.Surroundings, error) {
+	wanted, notice := cloudbox.StartDir(s.req, hermesHome)
+	look := cloudbox.Look{Dir: wanted, Identity: s.req.Identity, Owner: s.owner, Keep: !s.alone(), Name: s.plan.name, Setting: "daytona_image"}
+	script, args := look.Script()
+	text, code, err := s.api.execute(ctx, s.toolbox, cloudbox.Line(script, args...), probeWait)
 	if err != nil {
 		return nil, s.api.explain("looking around in the sandbox "+s.plan.name, err)
 	}
-	_, text, begun := strings.Cut(text, "begin"+separator)
-	text, _, ended := strings.Cut(text, separator+"end"+separator)
-	f := strings.Split(text, separator)
-	if !begun || !ended || len(f) < 8 {
-		return nil, failure(driver.KindConfig, "the image of the sandbox %s runs no bash, in which every command runs (exit code %d): set daytona_image to one that has it", s.plan.name, code)
+	a, err := look.Read(text, code)
+	if err == nil && notice != "" {
+		a.Notices = append(a.Notices, notice)
 	}
-	a := &surroundings{user: f[1], home: f[2], dir: f[3], state: f[5], private: f[6], temp: f[7], leftovers: f[8:]}
-	switch {
-	case f[0] != "":
-		return nil, failure(driver.KindConfig, "the image of the sandbox %s lacks%s: set daytona_image to one with coreutils and util-linux", s.plan.name, f[0])
-	case a.private == "":
-		return nil, failure(driver.KindUnavailable, "no directory for temporary files can be made in the sandbox %s: free some space there", s.plan.name)
-	case f[4] != "":
-		return nil, failure(driver.KindConfig, "terminal.cwd names the directory %s, which cannot be entered in the sandbox %s: %s; name one that exists there, or leave it out", a.dir, s.plan.name, f[4][strings.LastIndexByte(f[4], ':')+1:])
-	}
-	if notice != "" {
-		a.notices = append(a.notices, notice)
-	}
-	if a.state == "" {
-		if keep != "" {
-			a.notices = append(a.notices, "sessions are not kept beyond this process: no directory for them can be made in the sandbox")
-		}
-		a.state = a.private
-	}
-	return a, nil
+	return a, err
 }
 
 // tidy removes what was this process's alone and tells whether something that was left in the sandbox still runs.
 func (s *sandbox) tidy(ctx context.Context) (busy bool) {
 	ctx, cancel := context.WithTimeout(ctx, tidyWait)
 	defer cancel()
-	text, _, err := s.api.execute(ctx, s.toolbox, bashLine(tidyScript, s.info.PrivateDir), tidyWait)
+	text, _, err := s.api.execute(ctx, s.toolbox, cloudbox.Line(cloudbox.TidyScript, s.info.PrivateDir), tidyWait)
 	if err != nil {
 		s.log.Debug("temporary files stay in the sandbox", "sandbox", s.plan.name, "error", err)
 	}
-	return strings.Contains(text, "busy"+separator)
-}
-
-// tidyScript removes the directory $1, and says whether a process is there that a call has left: it
-// carries a call's id, and it is no bash that waits for its owner's word.
-const tidyScript = `rm -rf -- "$1" 2>/dev/null
-for dir in /proc/[0-9]*; do
-	call=
-	while IFS= read -r -d '' entry; do
-		[[ $entry != ELSEWHERE_CALL=* ]] || call=1
-	done <"$dir/environ"
-	[[ $call ]] || continue
-	IFS= read -r -d '' -n 4 first <"$dir/cmdline"
-	[[ $first != bash ]] || { args=(); while IFS= read -r -d '' x; do args+=("$x"); done <"$dir/cmdline"; [[ ${args[*]} != 'bash --noprofile --norc -p -c '* ]]; } || continue
-	printf 'busy\037'
-	break
-done 2>/dev/null
-:`
-
-func (s *sandbox) isState(file string) bool {
-	if path.Clean(file) != file || strings.ContainsRune(file, 0) {
-		return false
-	}
-	return strings.HasPrefix(file, s.info.StateDir+"/") || strings.HasPrefix(file, s.info.PrivateDir+"/")
+	return cloudbox.Busy(text)
 }
 
 // ListState lists the plain files in dir, which is the state or the private directory.
 func (s *sandbox) ListState(ctx context.Context, dir string) ([]driver.StateFile, error) {
-	if dir = path.Clean(dir); dir != s.info.StateDir && dir != s.info.PrivateDir && !s.isState(dir) {
-		return nil, failure(driver.KindDenied, "%s is not a state directory of this sandbox", dir)
+	dir, err := cloudbox.StateDir(s.info, dir)
+	if err != nil {
+		return nil, err
 	}
-	text, _, err := s.api.execute(ctx, s.toolbox, bashLine(listScript, dir), tidyWait)
+	text, _, err := s.api.execute(ctx, s.toolbox, cloudbox.Line(cloudbox.ListScript, dir), tidyWait)
 	if err != nil {
 		return nil, s.api.explain("listing state files in the sandbox "+s.plan.name, err)
 	}
-	var found []driver.StateFile
-	f := strings.Split(text, separator)
-	for i := 0; i+2 < len(f); i += 3 {
-		file := driver.StateFile{Path: f[i], Head: f[i+1]}
-		var seconds int64
-		if json.Unmarshal([]byte(f[i+2]), &seconds) == nil {
-			file.ModTime = time.Unix(seconds, 0)
-		}
-		found = append(found, file)
-	}
-	return found, nil
+	return cloudbox.StateFiles(text), nil
 }
-
-const listScript = `shopt -s nullglob dotglob globstar
-LC_ALL=C
-for f in "$1"/**; do
-	[[ -f $f && ! -L $f && $f != *$'\037'* ]] || continue
-	line=
-	IFS= read -r -n 256 line <"$f"
-	printf '%s\037' "$f" "${line//$'\037'/ }" "$(stat -c %Y -- "$f" 2>/dev/null)"
-done 2>/dev/null
-:`

@@ -1,146 +1,16 @@
 package modal
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"path"
-	"slices"
-	"sync/atomic"
-	"time"
+import "github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 
-	"github.com/elsewhere-sh/elsewhere/driver"
-	"github.com/elsewhere-sh/elsewhere/internal/filesync"
-	"github.com/elsewhere-sh/elsewhere/internal/hermesfiles"
-)
-
-// sendWait bounds how long a call waits for its files. What arrived by then stays there, and the next call goes on with it.
-const sendWait = 10 * time.Minute
-
-// files keeps the skills, caches and credential files of HERMES_HOME in the sandbox's ~/.hermes. They go as a tar stream through
-// the input of a bash, which is the widest channel there is. The book of what was sent is among the files that are stored, so
-// that a restored sandbox is not sent everything again.
-type files struct {
-	home        string // HERMES_HOME
-	credentials []string
-	force       bool
-	backWait    time.Duration
-	profile     *filesync.Profile
-	log         *slog.Logger
-
-	turn     chan struct{} // holds one while somebody sends; what follows is the holder's
-	attempts atomic.Int64  // may be read by others too
-	said     map[string]bool
-	failed   string // the last failure; "" after a success
-}
-
-// transfers starts the bashes of a transfer, also while the sandbox is being closed.
-type transfers struct{ s *sandbox }
-
-func (o transfers) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
-	return o.s.bash(ctx, spec)
-}
-
-// newFiles is nil where nothing is synchronised: for a run that leaves nothing behind, and where the settings say so.
-func newFiles(s *sandbox) *files {
-	cfg, id := s.req.Config, s.req.Identity
+// newFiles is nil where nothing is synchronised: for a run that leaves nothing behind, and where the settings say so. Files go as a
+// tar stream through the input of a bash, which is the widest channel there is. The book of what was sent is among the files that are
+// stored, so that a restored sandbox is not sent everything again.
+func newFiles(s *sandbox) *cloudbox.Files {
+	cfg := s.req.Config
 	if alone(s.req) || !cfg.Bool("modal_file_sync") || s.info.StateDir == s.info.PrivateDir {
 		return nil
 	}
-	f := &files{
-		home: id.Home, force: cfg.Bool("force_file_sync"), backWait: cfg.Duration("sync_back_timeout"), log: s.log,
-		turn: make(chan struct{}, 1), said: map[string]bool{}, credentials: cfg.Strings("credential_files"),
-	}
-	f.profile = filesync.NewProfile(filesync.ProfileOptions{
-		Remote: transfers{s}, Home: s.info.Home, FarState: s.info.StateDir, HermesHome: id.Home, Place: "modal:" + s.plan.name, ID: id.ID + "\x00" + id.Profile,
-		SyncBack: cfg.String("sync_back"), MaxBytes: cfg.Bytes("sync_back_max_bytes"), Force: f.force, Logger: s.log,
+	return cloudbox.NewFiles(cloudbox.FilesOptions{
+		Bash: s.bash, Config: cfg, Identity: s.req.Identity, Name: "the sandbox", Place: "modal:" + s.plan.name, Home: s.info.Home, State: s.info.StateDir, Log: s.log,
 	})
-	return f
-}
-
-// push sends what differs. A call that waited for another one's attempt has had its own.
-func (f *files) push(ctx context.Context) (notices []string) {
-	before := f.attempts.Load()
-	select {
-	case f.turn <- struct{}{}:
-		defer func() { <-f.turn }()
-	case <-ctx.Done():
-		return nil
-	}
-	if !f.force && f.attempts.Load() != before || !f.profile.Due() {
-		return nil
-	}
-	mappings, left := f.mappings()
-	now := map[string]bool{}
-	for _, text := range left {
-		if now[text] = true; !f.said[text] {
-			notices = append(notices, text)
-		}
-	}
-	f.said = now
-	sctx, cancel := context.WithTimeout(ctx, sendWait)
-	defer cancel()
-	said, err := f.profile.Push(sctx, mappings)
-	f.attempts.Add(1)
-	notices = append(notices, said...)
-	switch {
-	case err == nil:
-		f.failed = ""
-	case ctx.Err() != nil: // nobody waits for it any more
-	default:
-		f.log.Warn("the files of HERMES_HOME were not sent", "error", err)
-		if text := err.Error(); text != f.failed {
-			f.failed = text
-			notices = append(notices, fmt.Sprintf("skills, caches and credential files of HERMES_HOME were not sent to the sandbox: %s; the next call tries again", text))
-		}
-	}
-	return notices
-}
-
-// mappings says what goes where, and for people what does not. A credential file that cannot be handed out is among them without
-// a source: it is removed there, and what is in its place does not come back.
-func (f *files) mappings() (mappings []filesync.Mapping, notices []string) {
-	mounts, notices := hermesfiles.Mounts(f.home)
-	for _, m := range mounts {
-		kind := filesync.Cache
-		if m.Kind == hermesfiles.Skills {
-			kind = filesync.Skill
-		}
-		mappings = append(mappings, filesync.Mapping{Source: m.Source, Target: path.Join(".hermes", m.Target), Kind: kind})
-	}
-	var names []string
-	for _, name := range f.credentials {
-		clean, err := hermesfiles.Clean(name)
-		if err != nil {
-			notices = append(notices, fmt.Sprintf("credential file %q is left out: %v", name, err))
-			continue
-		}
-		names = append(names, clean)
-	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) { // behind the rest: what is named here is a credential, wherever it lies
-		source, _, err := hermesfiles.Credential(f.home, name)
-		if err != nil {
-			notices = append(notices, fmt.Sprintf("credential file %s is not in the sandbox: %v", name, err))
-		}
-		mappings = append(mappings, filesync.Mapping{Source: source, Target: path.Join(".hermes", name), Kind: filesync.Credential})
-	}
-	return mappings, notices
-}
-
-// pull brings back what may come back and says what changed here.
-func (f *files) pull(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, f.backWait)
-	defer cancel()
-	done, err := f.profile.Pull(ctx)
-	if done != nil && len(done.Changed) > 0 {
-		f.log.Warn("files were changed by commands and came back", "from", "modal", "files", done.Changed)
-	}
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
-		err = fmt.Errorf("it took longer than terminal.sync_back_timeout (%v)", f.backWait)
-	}
-	if err != nil {
-		f.log.Warn("what commands changed in caches did not come back", "from", "modal", "error", err)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	sdk "github.com/modal-labs/modal-client/go"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
 )
 
@@ -28,7 +29,7 @@ type sandbox struct {
 	ends     time.Time  // when its lifetime is over; zero where that is not known
 	env      map[string]string
 	info     driver.Info
-	files    *files // nil where none are synchronised
+	files    *cloudbox.Files // nil where none are synchronised
 
 	ctx    context.Context // done, with the cause, when the sandbox is closed or lost
 	cancel context.CancelCauseFunc
@@ -187,7 +188,7 @@ func (s *sandbox) Prepare(ctx context.Context) ([]string, error) {
 	if s.files == nil || s.closed.Load() {
 		return nil, nil
 	}
-	return s.files.push(ctx), nil
+	return s.files.Push(ctx), nil
 }
 
 // own notes a process; false says that the sandbox is closed.
@@ -231,7 +232,7 @@ func (s *sandbox) Close(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx) // what follows has times of its own
 	lost := s.gone.Load() != nil
 	if s.files != nil && !lost {
-		s.files.pull(ctx)
+		s.files.Pull(ctx)
 	}
 	s.leave(ctx)
 	var err error

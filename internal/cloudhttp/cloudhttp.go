@@ -55,7 +55,7 @@ type Request struct {
 	Path   string // below Base, escaped; a whole address where it holds "://"
 	Query  url.Values
 	Body   any // sent as JSON; nil sends none
-	Into   any // what a JSON answer is read into; nil throws it away
+	Into   any // what a JSON answer is read into; a *[]byte takes it as it is, nil throws it away
 	Repeat bool
 	// Wait bounds each try; 0 is half a minute.
 	Wait time.Duration
@@ -176,6 +176,10 @@ func (c *Client) once(ctx context.Context, q Request, body []byte) (after time.D
 	case err != nil:
 		return 0, unknown, fmt.Errorf("the answer of %s to %s %s broke off: %w", c.Service, q.Method, q.Path, err)
 	case q.Into == nil:
+		return 0, final, nil
+	}
+	if raw, ok := q.Into.(*[]byte); ok {
+		*raw = text
 		return 0, final, nil
 	}
 	if err := json.Unmarshal(text, q.Into); err != nil {
