@@ -14,7 +14,7 @@ LINT_DIR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elsewhere/golangci-lint-$(LIN
 LINT := $(LINT_DIR)/golangci-lint
 
 # The clouds' suites run against emulators that are made of this machine's own processes, and take as long as all others together.
-CLOUDS := ./backend/modal ./backend/daytona
+CLOUDS := ./backend/modal ./backend/daytona ./backend/vercel
 
 # Under the race detector a container engine's cases are those in which many things happen at once: the rest is the same code of ours
 # on another transport, and is run on local.

@@ -1,0 +1,199 @@
+//go:build linux
+
+package vercel_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/backend/vercel"
+	"github.com/elsewhere-sh/elsewhere/config"
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/driver/drivertest"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
+	"github.com/elsewhere-sh/elsewhere/test/cloud/machine"
+	emulator "github.com/elsewhere-sh/elsewhere/test/cloud/vercel"
+)
+
+// closedDirectory is a case that root would pass vacuously.
+const closedDirectory = "directory/a directory that cannot be entered any more is left like one that is gone"
+
+func TestConformance(t *testing.T) {
+	drivertest.Run(t, harness(t))
+}
+
+// TestConformanceAtADistance runs again, with 100 ms for each round trip, what waits for the far side in every way.
+func TestConformanceAtADistance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: the same again, with latency")
+	}
+	var srv *emulator.Server
+	if os.Getenv(childVar) == "" {
+		srv = serve(t)
+		srv.SetLatency(100 * time.Millisecond)
+	}
+	h := harnessOn(srv)
+	h.Only = []string{"stdin/*", "kill/*", "lost/*"}
+	h.Skip = nil
+	drivertest.Run(t, h)
+}
+
+// childVar is set where the suite plays another host process, which opens what the first one made.
+const childVar = "ELSEWHERE_DRIVERTEST_CHILD"
+
+func harness(t *testing.T) *drivertest.Harness {
+	var srv *emulator.Server
+	if os.Getenv(childVar) == "" {
+		srv = serve(t)
+	}
+	return harnessOn(srv)
+}
+
+func harnessOn(srv *emulator.Server) *drivertest.Harness {
+	return &drivertest.Harness{
+		Backend:          vercel.Backend(),
+		Place:            func(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place { return place(t, srv, spec) },
+		KeepsChildren:    true,
+		OrphansEndOnOpen: true,
+		Lacks: map[drivertest.Need]string{
+			drivertest.NeedCallerEnv: "a sandbox has an environment of its own",
+			drivertest.NeedBashOnly:  "terminals are made raw by stty, and dd moves what goes through them",
+		},
+		Skip: map[string]string{
+			closedDirectory: "root may enter every directory, and the emulated service runs everything as root",
+			"secrets/scrub_profile removes such names of the login files too": "scrub_profile is a setting of local: a sandbox's login files are its image's",
+		},
+	}
+}
+
+func serve(t testing.TB) *emulator.Server {
+	t.Helper()
+	srv, err := emulator.New(emulator.Tree)
+	if err != nil {
+		if os.Getenv("REQUIRE_ALL") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return srv
+}
+
+// place is an HERMES_HOME of its own with an account of its own.
+func place(t testing.TB, srv *emulator.Server, spec drivertest.PlaceSpec) *drivertest.Place {
+	account := srv.NewAccount(&emulator.Account{Files: spec.Profile})
+	base := t.TempDir()
+	p := &drivertest.Place{
+		HermesHome: filepath.Join(base, "hermes"),
+		Settings:   map[string]string{"vercel_api_url": srv.URL(), "vercel_token": account.Token, "vercel_team_id": account.Team, "vercel_project_id": account.Project},
+		Home:       "/root",
+		Environ:    []string{"PATH=" + os.Getenv("PATH"), "HOME=" + base, "HERMES_HOME=" + filepath.Join(base, "hermes"), "TMPDIR=" + base},
+	}
+	p.Environ = append(p.Environ, spec.Environ...)
+	if err := os.MkdirAll(p.HermesHome, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, id := range srv.Sandboxes(account) {
+			srv.Destroy(id)
+		}
+	})
+	p.Observe = func(ctx context.Context, where driver.Info, stdin []byte, argv ...string) (drivertest.Observed, error) {
+		if srv.State(where.SandboxID) == "" {
+			// Nothing is open yet, or the case has lost it.
+			if len(srv.Sandboxes(account)) == 0 {
+				if err := made(ctx, p); err != nil {
+					return drivertest.Observed{}, err
+				}
+			}
+			ids := srv.Sandboxes(account)
+			where.SandboxID = ids[len(ids)-1]
+		}
+		for srv.State(where.SandboxID) == "stopping" && ctx.Err() == nil {
+			time.Sleep(5 * time.Millisecond)
+		}
+		return observe(ctx, srv.Machine(where.SandboxID), stdin, argv...)
+	}
+	p.Lose = func(_ context.Context, where driver.Info) error {
+		srv.Destroy(where.SandboxID)
+		return nil
+	}
+	return p
+}
+
+// made makes the sandbox of a place in which nothing is open.
+func made(ctx context.Context, p *drivertest.Place) error {
+	sb, err := vercel.Backend().Open(ctx, request(p.HermesHome, p.Environ, "default", p.Settings))
+	if err != nil {
+		return err
+	}
+	return sb.Close(ctx)
+}
+
+func request(home string, environ []string, task string, settings map[string]string) driver.OpenRequest {
+	flags := map[string]string{"backend": "vercel"}
+	for key, value := range settings {
+		flags[key] = value
+	}
+	cfg, err := config.Load(config.Options{Backends: []driver.Backend{vercel.Backend()}, Flags: flags, Environ: environ, Home: home})
+	if err != nil {
+		panic(err)
+	}
+	id, _ := owner.Identity(home)
+	machine, _ := os.Hostname()
+	return driver.OpenRequest{
+		Config: cfg, Task: task, Environ: environ,
+		Identity: driver.Identity{ID: id, Profile: "default", Machine: machine, UID: fmt.Sprint(os.Getuid()), Home: home, Owner: owner.NewID()},
+	}
+}
+
+// observe runs a program in a sandbox beside everything that the service started there.
+func observe(ctx context.Context, m *machine.Machine, stdin []byte, argv ...string) (drivertest.Observed, error) {
+	if err := m.Start(); err != nil { // one that was stopped stands still
+		return drivertest.Observed{}, err
+	}
+	in, feed, err := os.Pipe()
+	if err != nil {
+		return drivertest.Observed{}, err
+	}
+	out, outEnd, err := os.Pipe()
+	if err != nil {
+		return drivertest.Observed{}, err
+	}
+	errs, errEnd, err := os.Pipe()
+	if err != nil {
+		return drivertest.Observed{}, err
+	}
+	p, err := m.StartCommand(machine.Command{Args: argv, Env: []string{"HOME=/root"}, Stdin: in, Stdout: outEnd, Stderr: errEnd})
+	_, _, _ = in.Close(), outEnd.Close(), errEnd.Close()
+	if err != nil {
+		_, _, _ = feed.Close(), out.Close(), errs.Close()
+		return drivertest.Observed{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = p.Signal(9, true) })
+	defer stop()
+	go func() {
+		_, _ = io.Copy(feed, bytes.NewReader(stdin))
+		_ = feed.Close()
+	}()
+	said := make(chan []byte, 1)
+	go func() {
+		text, _ := io.ReadAll(errs)
+		_ = errs.Close()
+		said <- text
+	}()
+	text, _ := io.ReadAll(out)
+	_ = out.Close()
+	code, _ := p.Wait()
+	return drivertest.Observed{Stdout: text, Stderr: <-said, Code: code}, ctx.Err()
+}

@@ -1,0 +1,247 @@
+package vercel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
+	"github.com/elsewhere-sh/elsewhere/internal/cloudhttp"
+	"github.com/elsewhere-sh/elsewhere/internal/kept"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
+)
+
+// keeper looks after the sandboxes of one identity and profile.
+type keeper struct {
+	api *api
+	req driver.OpenRequest
+	log *slog.Logger
+}
+
+func openKeeper(_ context.Context, req driver.OpenRequest) (driver.Keeper, error) {
+	if req.Logger == nil {
+		req.Logger = slog.New(slog.DiscardHandler)
+	}
+	a, err := connect(req)
+	if err != nil {
+		return nil, err
+	}
+	return &keeper{api: a, req: req, log: req.Logger}, nil
+}
+
+func (k *keeper) Close() error { return nil }
+
+// all gives the own sandboxes, oldest first.
+func (k *keeper) all(ctx context.Context) ([]box, error) {
+	own, err := k.api.list(ctx, k.req.Identity, 0)
+	slices.SortStableFunc(own, func(a, b box) int { return int(a.Created - b.Created) })
+	return own, err
+}
+
+// List lists the own sandboxes.
+func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
+	own, err := k.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]driver.SandboxInfo, 0, len(own))
+	for i := range own {
+		infos = append(infos, k.info(ctx, &own[i]))
+	}
+	return infos, nil
+}
+
+func (k *keeper) info(ctx context.Context, b *box) driver.SandboxInfo {
+	return driver.SandboxInfo{
+		Task: taskOf(b.Tags), ID: b.Name, Name: b.Name, State: stateOf(b.Status), Image: b.Image + b.Runtime, Created: stamp(b.Created), Data: []string{},
+		Persistent: b.Persistent, InUse: stateOf(b.Status) == driver.StateRunning && k.used(ctx, b),
+	}
+}
+
+// stateOf gives a state of the service's in the words of package driver.
+func stateOf(status string) string {
+	switch status {
+	case "running", "pending":
+		return driver.StateRunning
+	case "stopped", "stopping", "snapshotting":
+		return driver.StateStopped
+	default:
+		return driver.StateDead
+	}
+}
+
+// lockWait bounds the wait for a process that makes or removes a sandbox; a listing goes on without.
+const (
+	lockWait   = 2 * time.Second
+	changeWait = 30 * time.Second
+)
+
+// used tells whether a process of this machine uses the sandbox. One that is being made or removed now is.
+func (k *keeper) used(ctx context.Context, b *box) bool {
+	used := true
+	_ = k.withLock(ctx, b.Name, lockWait, func(lock *kept.Lock) (err error) {
+		used, err = lock.InUse()
+		return err
+	})
+	return used
+}
+
+func (k *keeper) withLock(ctx context.Context, name string, wait time.Duration, do func(*kept.Lock) error) error {
+	lock, err := kept.Open(k.req.Identity.Home, name, false)
+	if err != nil {
+		return failure(driver.KindUnavailable, "%w", err)
+	}
+	defer lock.Close()
+	mctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	done, err := lock.Make(mctx)
+	if err != nil {
+		return failure(driver.KindUnavailable, "%w", err)
+	}
+	defer done()
+	return do(lock)
+}
+
+// find finds an own sandbox; nil where there is none of this id.
+func (k *keeper) find(ctx context.Context, id string) (*box, error) {
+	if id == "" {
+		return nil, failure(driver.KindConfig, "no sandbox is named")
+	}
+	st, err := k.api.get(ctx, id, false)
+	switch {
+	case cloudhttp.StatusOf(err) == http.StatusNotFound:
+		return nil, nil
+	case err != nil:
+		return nil, k.api.explain("looking for the sandbox "+id, err)
+	case st.Box.Tags[tagIdentity] != cloudbox.IdentityHash(k.req.Identity):
+		return nil, failure(driver.KindConfig, "the sandbox %s is not elsewhere's, or of another identity or profile", id)
+	}
+	st.Box.Session, st.Box.Status = st.Run.ID, st.Run.Status
+	return &st.Box, nil
+}
+
+// Inspect tells of a sandbox what the service has in force.
+func (k *keeper) Inspect(ctx context.Context, id string) (driver.SandboxDetail, error) {
+	b, err := k.find(ctx, id)
+	if err == nil && b == nil {
+		err = failure(driver.KindLost, "there is no sandbox %s", id)
+	}
+	if err != nil {
+		return driver.SandboxDetail{}, err
+	}
+	d := driver.SandboxDetail{SandboxInfo: k.info(ctx, b), Host: k.api.Base, Mounts: []string{}, Processes: -1}
+	if d.State != driver.StateRunning {
+		d.Processes = 0
+	}
+	active := func(name, format string, args ...any) {
+		d.Features = append(d.Features, driver.Feature{Name: name, State: driver.Active, Detail: fmt.Sprintf(format, args...)})
+	}
+	active("limit: cpu", "%g vCPUs", b.VCPUs)
+	active("limit: memory", "%g MB", b.Memory)
+	active("network", "open")
+	active("auto-stop", "after %v, unless it is extended", time.Duration(b.Timeout)*time.Millisecond)
+	if b.Snapshot != "" {
+		active("persistence", "files are stored as %s", b.Snapshot)
+	}
+	return d, nil
+}
+
+// Stop stops a sandbox, whose files the service stores where it persists.
+func (k *keeper) Stop(ctx context.Context, id string) error {
+	b, err := k.find(ctx, id)
+	if err != nil || b == nil {
+		return err
+	}
+	return k.withLock(ctx, b.Name, changeWait, func(*kept.Lock) error {
+		snapshot, err := k.api.stop(ctx, b.Session)
+		if err == nil && snapshot != "" {
+			err = k.store().put(ctx, taskOf(b.Tags), snapshot)
+		}
+		return k.api.explain("stopping the sandbox "+b.Name, err)
+	})
+}
+
+func (k *keeper) store() store { return store{k.req.Identity.Home} }
+
+// Remove deletes a sandbox with its stored files, whatever data says: the service keeps nothing else.
+func (k *keeper) Remove(ctx context.Context, id string, _ bool) (removed []string, err error) {
+	b, err := k.find(ctx, id)
+	if err != nil || b == nil {
+		return nil, err
+	}
+	err = k.withLock(ctx, b.Name, changeWait, func(*kept.Lock) error { return k.removeBox(ctx, b) })
+	if err != nil {
+		return nil, err
+	}
+	return []string{"the sandbox " + b.Name + " with its files"}, nil
+}
+
+func (k *keeper) removeBox(ctx context.Context, b *box) error {
+	err := k.api.remove(ctx, b.Name)
+	if err == nil && b.Persistent {
+		err = k.store().drop(ctx, taskOf(b.Tags), "")
+	}
+	return k.api.explain("deleting the sandbox "+b.Name, err)
+}
+
+// Reap deletes sandboxes that were made not to persist, that nobody uses, and whose owner is dead or which have been stopped for
+// longer than twice the lifetime.
+func (k *keeper) Reap(ctx context.Context) ([]string, error) {
+	own, err := k.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	home := k.req.Identity.Home
+	dead, err := owner.Dead(home)
+	errs := []error{err}
+	var removed []string
+	for i := range own {
+		b := &own[i]
+		id := b.Tags[tagOwner]
+		ownerDead := b.Tags[tagMachine] == machineHash(k.req.Identity.Machine) && id != k.req.Identity.Owner && (slices.Contains(dead, id) || !owner.Known(home, id))
+		stopped := stateOf(b.Status) != driver.StateRunning && time.Since(stamp(b.Updated)) > 2*k.req.Config.Duration("lifetime_seconds")
+		if b.Persistent || !ownerDead && !stopped {
+			continue
+		}
+		errs = append(errs, k.withLock(ctx, b.Name, lockWait, func(lock *kept.Lock) error {
+			if used, err := lock.InUse(); err != nil || used {
+				return err
+			}
+			err := k.removeBox(ctx, b)
+			if err == nil {
+				removed = append(removed, taskOf(b.Tags))
+			}
+			return err
+		}))
+	}
+	return removed, errors.Join(errs...)
+}
+
+// reapWait bounds a reaping behind the calls.
+const reapWait = 2 * time.Minute
+
+// reapBehind reaps behind the calls, unless a process of this home did so within the hour.
+func (s *sandbox) reapBehind() {
+	if alone(s.req) || !cloudbox.TakeTurn(s.req.Identity.Home, "vercel", time.Now()) {
+		return
+	}
+	s.behind(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, reapWait)
+		defer cancel()
+		k := &keeper{api: s.api, req: s.req, log: s.log}
+		removed, err := k.Reap(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.log.Debug("not every orphaned sandbox was deleted", "error", err)
+		}
+		for _, task := range removed {
+			s.log.Info("an orphaned sandbox was deleted", "task", task)
+		}
+	})
+}
+
+var _ driver.Keeper = (*keeper)(nil)

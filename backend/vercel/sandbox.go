@@ -1,0 +1,469 @@
+package vercel
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
+	"github.com/elsewhere-sh/elsewhere/internal/cloudhttp"
+	"github.com/elsewhere-sh/elsewhere/internal/kept"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
+	"github.com/elsewhere-sh/elsewhere/internal/ptychannel"
+	"github.com/elsewhere-sh/elsewhere/internal/scrub"
+)
+
+// sandbox is one sandbox of the service as one process uses it.
+type sandbox struct {
+	api    *api
+	req    driver.OpenRequest
+	plan   *plan
+	log    *slog.Logger
+	owner  string     // this process's
+	lock   *kept.Lock // nil for a sandbox that nobody else can find
+	box    *box
+	store  store
+	pool   *ptychannel.Pool // of terminals
+	info   driver.Info
+	around *cloudbox.Surroundings
+	files  *cloudbox.Files // nil where none are synchronised
+
+	made       bool // by this opening
+	unanswered int  // requests to make it
+
+	ctx    context.Context // done when the sandbox is closed
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	ended  bool // nothing more may be begun behind
+	live   map[*process]struct{}
+	run    *run // the session that runs
+	used   bool // a call was prepared for since that was looked at
+}
+
+// process is a bash with what is asked of it while it runs.
+type process struct {
+	*ptychannel.Process
+	call bool // not elsewhere's own
+	used atomic.Bool
+}
+
+// input notes that a bash got something to do.
+type input struct {
+	io.WriteCloser
+	used *atomic.Bool
+}
+
+func (i input) Write(b []byte) (int, error) {
+	i.used.Store(true)
+	return i.WriteCloser.Write(b)
+}
+
+// SetWriteDeadline bounds writes that wait for the far side.
+func (i input) SetWriteDeadline(t time.Time) error {
+	if w, ok := i.WriteCloser.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		return w.SetWriteDeadline(t)
+	}
+	return errors.ErrUnsupported
+}
+
+// Stdin is the bash's standard input.
+func (p *process) Stdin() io.WriteCloser { return input{p.Process.Stdin(), &p.used} }
+
+// hermesDir is what Hermes takes for the default of this backend, where the service's own directory is meant.
+const hermesDir = "/vercel/sandbox"
+
+const (
+	probeWait = time.Minute
+	// tidyWait bounds what is done in the sandbox behind calls and on Close, and endWait what it takes to stop or delete it.
+	tidyWait = 20 * time.Second
+	endWait  = 90 * time.Second
+	askWait  = 10 * time.Second
+)
+
+func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
+	if req.Logger == nil {
+		req.Logger = slog.New(slog.DiscardHandler)
+	}
+	a, err := connect(req)
+	if err != nil {
+		return nil, err
+	}
+	s := &sandbox{api: a, req: req, log: req.Logger, owner: req.Identity.Owner, live: map[*process]struct{}{}}
+	if !alone(req) {
+		s.store.home = req.Identity.Home
+	}
+	if s.owner == "" {
+		s.owner = owner.NewID()
+	}
+	if s.plan, err = makePlan(req); err != nil {
+		return nil, err
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if err := s.open(ctx); err != nil {
+		s.cancel()
+		s.work.Wait()
+		_ = s.lock.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *sandbox) open(ctx context.Context) error {
+	if !alone(s.req) {
+		lock, err := kept.Open(s.req.Identity.Home, s.plan.name, false)
+		if err != nil {
+			return failure(driver.KindUnavailable, "%w", err)
+		}
+		s.lock = lock
+		done, err := lock.Make(ctx)
+		if err != nil {
+			return failure(driver.KindUnavailable, "%w", err)
+		}
+		defer done()
+	}
+	if err := s.ensure(ctx); err != nil {
+		return err
+	}
+	err := s.enter(ctx)
+	if err == nil && s.lock != nil {
+		err = s.lock.Use()
+	}
+	if err != nil && s.made {
+		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
+		defer cancel()
+		_ = s.api.remove(rctx, s.plan.name)
+	}
+	return err
+}
+
+// enter looks around in a sandbox that runs.
+func (s *sandbox) enter(ctx context.Context) (err error) {
+	s.prolong(ctx)
+	if s.around, err = s.lookAround(ctx); err != nil {
+		return err
+	}
+	s.pool = ptychannel.NewPool(s.dial)
+	s.info = s.makeInfo()
+	notice := ""
+	s.files, notice = newFiles(s)
+	s.info.Notices = append(s.info.Notices, s.plan.notices...)
+	if notice != "" {
+		s.info.Notices = append(s.info.Notices, notice)
+	}
+	if !s.made {
+		s.removeLeftovers()
+	}
+	s.reapBehind()
+	s.behind(func(context.Context) { s.mind() })
+	return nil
+}
+
+func (s *sandbox) makeInfo() driver.Info {
+	a := s.around
+	info := driver.Info{
+		Host: strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(s.api.Base, "https://"), "http://"), "/api"), SandboxID: s.plan.name, User: a.User, Home: a.Home, Dir: a.Dir,
+		StateDir: a.State, PrivateDir: a.Private, KeepsChildren: true, Watchdog: true, Lease: true,
+	}
+	info.CallEnv, info.Notices = scrub.Forward(s.req.Environ, s.req.Config.Strings("env_passthrough"))
+	info.Notices = append(info.Notices, a.Notices...)
+	info.Features = append([]driver.Feature{
+		{Name: "isolation", State: driver.Active, Detail: "the sandbox " + s.plan.name + " of Vercel"},
+	}, s.plan.features...)
+	return info
+}
+
+func (s *sandbox) say(notice string) {
+	if !slices.Contains(s.plan.notices, notice) {
+		s.plan.notices = append(s.plan.notices, notice)
+	}
+}
+
+func (s *sandbox) progress(text string) {
+	if s.req.Progress != nil {
+		s.req.Progress(text)
+	}
+}
+
+func (s *sandbox) Info() driver.Info { return s.info }
+
+// behind runs f behind the calls; its context is done when the sandbox is closed for good.
+func (s *sandbox) behind(f func(ctx context.Context)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.work.Go(func() { f(s.ctx) })
+	}
+}
+
+func (s *sandbox) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+var errClosed = failure(driver.KindLost, "the sandbox is closed")
+
+// Bash starts a bash over two terminals.
+func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
+	if s.isClosed() {
+		return nil, errClosed
+	}
+	return s.bash(ctx, spec)
+}
+
+func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
+	mark := bashscript.CallVariable + "=" + spec.ID
+	env := slices.Clone(spec.Env)
+	if !slices.Contains(env, mark) {
+		env = append(env, mark) // by it Kill finds the bash
+	}
+	p, err := s.pool.Start(ctx, ptychannel.Spec{
+		Args: spec.Args, Env: env, Home: s.around.Home, Temp: s.around.Temp, Lease: s.req.Config.Duration("orphan_grace"),
+		Name: "the sandbox " + s.plan.name, Kill: func(ctx context.Context) error { return s.kill(ctx, mark) },
+	})
+	if err != nil {
+		return nil, s.startFailed(ctx, err)
+	}
+	one := &process{Process: p, call: slices.Contains(spec.Env, mark)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live == nil {
+		go p.Abandon()
+		return nil, errClosed
+	}
+	s.live[one] = struct{}{}
+	s.work.Go(func() {
+		<-p.Gone()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.live, one)
+	})
+	return one, nil
+}
+
+// busy tells whether a call was made since the last time, or runs.
+func (s *sandbox) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	busy := s.used
+	s.used = false
+	for p := range s.live {
+		busy = busy || p.call && p.used.Load()
+	}
+	return busy
+}
+
+func (s *sandbox) getRun() *run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.run
+}
+
+func (s *sandbox) setRun(r *run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.run = r
+}
+
+// startFailed asks the service why no bash could be started.
+func (s *sandbox) startFailed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	actx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	if alive := s.Alive(actx); alive != nil {
+		return alive
+	}
+	if status := cloudhttp.StatusOf(err); status == http.StatusNotFound || status == http.StatusGone {
+		return failure(driver.KindUnavailable, "cannot start a bash in the sandbox %s: %w", s.plan.name, err)
+	}
+	return s.api.explain("cannot start a bash in the sandbox "+s.plan.name, err)
+}
+
+// kill ends what carries a call's mark, by a command beside it.
+func (s *sandbox) kill(ctx context.Context, mark string) error {
+	_, _, err := s.execute(ctx, cloudbox.KillScript, mark)
+	return err
+}
+
+// execute runs a script of ours beside the calls.
+func (s *sandbox) execute(ctx context.Context, script string, args ...string) (string, int, error) {
+	return s.api.execute(ctx, s.getRun().ID, script, args, tidyWait)
+}
+
+// Alive asks the service whether the sandbox runs.
+func (s *sandbox) Alive(ctx context.Context) error {
+	if s.isClosed() {
+		return errClosed
+	}
+	now, err := s.api.look(ctx, s.getRun().ID)
+	switch {
+	case cloudhttp.StatusOf(err) == http.StatusNotFound:
+		_ = s.lock.Close()
+		return failure(driver.KindLost, "the sandbox %s is gone", s.plan.name)
+	case err != nil:
+		return s.api.explain("asking for the sandbox "+s.plan.name, err)
+	case now.Status == "running":
+		return nil
+	}
+	_ = s.lock.Close()
+	return failure(driver.KindLost, "the sandbox %s has ended (%s)", s.plan.name, now.Status)
+}
+
+// Prepare brings the files of HERMES_HOME up to date.
+func (s *sandbox) Prepare(ctx context.Context) ([]string, error) {
+	if s.isClosed() {
+		return nil, nil
+	}
+	s.mu.Lock()
+	s.used = true
+	s.mu.Unlock()
+	if s.files == nil {
+		return nil, nil
+	}
+	return s.files.Push(ctx), nil
+}
+
+// Close brings back what may come back, removes what was this process's alone, and stops a sandbox that persists, unless
+// another process uses it or something that was left in it still runs; another one is deleted.
+func (s *sandbox) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	alive := s.stillRuns(ctx)
+	if s.files != nil && alive {
+		s.files.Pull(context.WithoutCancel(ctx))
+	}
+	ectx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
+	defer cancel()
+	s.pool.Close()
+	err := s.end(ectx, alive)
+	s.mu.Lock()
+	s.ended = true
+	live := s.live
+	s.live = nil
+	s.mu.Unlock()
+	for p := range live {
+		p.Abandon()
+	}
+	s.cancel()
+	s.work.Wait()
+	_ = s.lock.Close()
+	return err
+}
+
+// stillRuns asks whether there is anything to be tidied up.
+func (s *sandbox) stillRuns(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	now, err := s.api.look(ctx, s.getRun().ID)
+	return err == nil && now.Status == "running"
+}
+
+// end stops or deletes the sandbox, unless it stays as it is.
+func (s *sandbox) end(ctx context.Context, alive bool) error {
+	if alone(s.req) {
+		return s.api.explain("deleting the sandbox "+s.plan.name, s.api.remove(ctx, s.plan.name))
+	}
+	busy := false
+	if alive {
+		busy = s.tidy(ctx)
+	}
+	_ = s.lock.Close()
+	lock, err := kept.Open(s.req.Identity.Home, s.plan.name, false)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	done, err := lock.Make(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if used, err := lock.InUse(); err != nil || used {
+		return err
+	}
+	switch {
+	case !s.plan.persist:
+		return s.api.explain("deleting the sandbox "+s.plan.name, s.api.remove(ctx, s.plan.name))
+	case busy:
+		s.log.Info("the sandbox is left running for what was started in it", "sandbox", s.plan.name)
+		return nil
+	case alive:
+		return s.stop(ctx)
+	}
+	return nil
+}
+
+// stop ends the session, by which the service stores the files, and tells Hermes where they are.
+func (s *sandbox) stop(ctx context.Context) error {
+	id, err := s.api.stop(ctx, s.getRun().ID)
+	if err != nil {
+		return s.api.explain("stopping the sandbox "+s.plan.name, err)
+	}
+	if id != "" {
+		if err := s.store.put(ctx, s.req.Task, id); err != nil {
+			s.log.Warn("Hermes' record of stored files was not brought up to date", "sandbox", s.plan.name, "error", err)
+		}
+	}
+	return nil
+}
+
+func (s *sandbox) lookAround(ctx context.Context) (*cloudbox.Surroundings, error) {
+	wanted, notice := cloudbox.StartDir(s.req, hermesDir)
+	if wanted == "" || wanted == "." {
+		wanted = s.getRun().Cwd // which is the service's to choose; "" is the home directory
+	}
+	look := cloudbox.Look{Dir: wanted, Identity: s.req.Identity, Owner: s.owner, Keep: !alone(s.req), Name: s.plan.name, Setting: "vercel_image or vercel_runtime"}
+	script, args := look.Script()
+	text, code, err := s.api.execute(ctx, s.getRun().ID, script, args, probeWait)
+	if err != nil {
+		return nil, s.api.explain("looking around in the sandbox "+s.plan.name, err)
+	}
+	a, err := look.Read(text, code)
+	if err == nil && notice != "" {
+		a.Notices = append(a.Notices, notice)
+	}
+	return a, err
+}
+
+// tidy removes what was this process's alone and tells whether something that was left in the sandbox still runs.
+func (s *sandbox) tidy(ctx context.Context) (busy bool) {
+	ctx, cancel := context.WithTimeout(ctx, tidyWait)
+	defer cancel()
+	text, _, err := s.execute(ctx, cloudbox.TidyScript, s.info.PrivateDir)
+	if err != nil {
+		s.log.Debug("temporary files stay in the sandbox", "sandbox", s.plan.name, "error", err)
+	}
+	return cloudbox.Busy(text)
+}
+
+// ListState lists the plain files in dir, which is the state or the private directory.
+func (s *sandbox) ListState(ctx context.Context, dir string) ([]driver.StateFile, error) {
+	dir, err := cloudbox.StateDir(s.info, dir)
+	if err != nil {
+		return nil, err
+	}
+	text, _, err := s.execute(ctx, cloudbox.ListScript, dir)
+	if err != nil {
+		return nil, s.api.explain("listing state files in the sandbox "+s.plan.name, err)
+	}
+	return cloudbox.StateFiles(text), nil
+}
