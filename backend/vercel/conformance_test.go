@@ -122,6 +122,8 @@ func place(t testing.TB, srv *emulator.Server, spec drivertest.PlaceSpec) *drive
 		for srv.State(where.SandboxID) == "stopping" && ctx.Err() == nil {
 			time.Sleep(5 * time.Millisecond)
 		}
+		// What is done in one that has ended has to be there in its next session.
+		srv.Resume(where.SandboxID)
 		return observe(ctx, srv.Machine(where.SandboxID), stdin, argv...)
 	}
 	p.Lose = func(_ context.Context, where driver.Info) error {

@@ -313,6 +313,17 @@ func (s *Server) Lapse(name string) {
 	}
 }
 
+// Resume begins a sandbox's next session where none runs, as a request of another client does.
+func (s *Server) Resume(name string) {
+	if b := s.byName(name); b != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !b.current.alive() {
+			b.begin(b.latest == nil)
+		}
+	}
+}
+
 // Abort ends a session without storing anything, as a failure of the service's machine does.
 func (s *Server) Abort(name string) {
 	if x := s.current(name); x != nil {
