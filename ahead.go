@@ -124,8 +124,14 @@ func (s *Session) loadAhead() {
 
 // loadShell tells sh to load state and keeps the file until sh has ended: at its end it compares the two. s.mu is held.
 func (s *Session) loadShell(sh *shell, state stateRef) error {
-	s.loading[state.path]++
 	err := sh.load(&state, sh.at.dropped())
+	s.keepLoaded(sh, state)
+	return err
+}
+
+// keepLoaded keeps state's file until sh has ended. s.mu is held.
+func (s *Session) keepLoaded(sh *shell, state stateRef) {
+	s.loading[state.path]++
 	s.sb.goroutines.Go(func() {
 		select {
 		case <-sh.ready:
@@ -141,7 +147,6 @@ func (s *Session) loadShell(sh *shell, state stateRef) error {
 			delete(s.loading, state.path)
 		}
 	})
-	return err
 }
 
 // startEarly starts, beside the shell that makes the first state, the one for the call that waits for that state.

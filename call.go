@@ -19,7 +19,8 @@ import (
 type call struct {
 	s       *Session
 	command string
-	text    string // what is run in place of command, to start it as a job; else ""
+	text    string            // what is run in place of command, to start it as a job; else ""
+	pty     driver.PTYProcess // of a call on a terminal; else nil
 	opts    *RunOptions
 	tries   int
 
@@ -301,6 +302,9 @@ func (c *call) noteEnd() {
 func (c *call) endTree(cause Cause) {
 	sh, sb := c.sh, c.s.sb
 	p := sh.at
+	if c.pty != nil {
+		c.hangUp()
+	}
 	deadline := time.Now().Add(sb.grace + 900*time.Millisecond)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()

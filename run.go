@@ -57,7 +57,7 @@ func (s *Session) perform(ctx context.Context, c *call) (*Result, error) {
 	}
 	defer s.calls.Done()
 	for {
-		if err := c.prepare(ctx); err != nil {
+		if err := c.prepare(ctx, s.shellFor); err != nil {
 			return nil, err
 		}
 		c.send()
@@ -117,8 +117,11 @@ type errText string
 
 func (e errText) Error() string { return string(e) }
 
+// getShell gives a shell that loads a state, or has loaded it.
+type getShell func(ctx context.Context, state stateRef) (*shell, error)
+
 // prepare gets a shell that is ready and has loaded the session's current state.
-func (c *call) prepare(ctx context.Context) error {
+func (c *call) prepare(ctx context.Context, get getShell) error {
 	c.tries++
 	c.cause, c.code, c.signal, c.lost, c.allRead = "", -1, "", nil, false
 	s := c.s
@@ -129,7 +132,7 @@ func (c *call) prepare(ctx context.Context) error {
 	if err := s.ensureState(ctx); err != nil {
 		return err
 	}
-	sh, err := s.readyShell(ctx)
+	sh, err := s.readyShell(ctx, get)
 	if err != nil {
 		return err
 	}
@@ -163,10 +166,14 @@ func (c *call) prepareDriver(ctx context.Context) error {
 
 // startShell starts a shell in the place that is current; where the engine has lost that, in the one that takes its place.
 func (s *Session) startShell(ctx context.Context) (*shell, error) {
+	return s.startBy(ctx, func(ctx context.Context, p *place) (*shell, error) { return p.startShell(ctx, s, false) })
+}
+
+func (s *Session) startBy(ctx context.Context, start func(context.Context, *place) (*shell, error)) (*shell, error) {
 	for try := 0; ; try++ {
 		p := s.sb.at()
 		sctx, cancel := context.WithTimeout(ctx, startWait)
-		sh, err := p.startShell(sctx, s, false)
+		sh, err := start(sctx, p)
 		cancel()
 		if err == nil {
 			return sh, nil
@@ -197,7 +204,7 @@ func (s *Session) notReady(ctx context.Context, sh *shell, err error, try int) e
 
 // readyShell returns a shell that has loaded the current state. A state that is gone or cannot be read is made anew once,
 // and the result says so.
-func (s *Session) readyShell(ctx context.Context) (*shell, error) {
+func (s *Session) readyShell(ctx context.Context, get getShell) (*shell, error) {
 	var broken string
 	for try := 0; ; try++ {
 		if err := s.Flush(ctx); errors.Is(err, ErrTimeout) && try == 0 {
@@ -213,7 +220,7 @@ func (s *Session) readyShell(ctx context.Context) (*shell, error) {
 			}
 			continue
 		}
-		sh, err := s.shellFor(ctx, state)
+		sh, err := get(ctx, state)
 		if err != nil {
 			return nil, err
 		}

@@ -61,43 +61,53 @@ type shell struct {
 // startShell starts a bash that boots and waits for its first message. ctx bounds the start alone.
 // spare says that no call waits for it.
 func (p *place) startShell(ctx context.Context, session *Session, spare bool) (*shell, error) {
-	if p.lost.Load() {
-		return nil, errText("the sandbox is gone")
-	}
-	sh := &shell{
-		sb: p.sb, at: p, session: session, id: bashscript.NewID(), token: bashscript.NewToken(), mark: bashscript.NewMark(session.mark),
-		ready: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), saved: make(chan struct{}),
-		eof: make(chan struct{}), exited: make(chan struct{}), errEnd: make(chan struct{}), settled: make(chan struct{}), idleSince: time.Now(),
-	}
-	watched := p.watch.addBeside(ctx, sh.mark, sh.id)
+	sh := p.newShell(session)
 	args, file := p.bootArgs()
 	sh.bootFile = file
-	proc, err := p.drv.Bash(ctx, driver.BashSpec{
-		ID:   sh.id,
-		Args: args,
-		Env:  []string{bashscript.CallVariable + "=" + sh.id, bashscript.SessionVariable + "=" + session.id},
-
-		Spare: spare,
+	err := sh.launch(ctx, func(env []string) (driver.Process, error) {
+		return p.drv.Bash(ctx, driver.BashSpec{ID: sh.id, Args: args, Env: env, Spare: spare})
 	})
-	if watchErr := watched(); err != nil || watchErr != nil {
-		p.watch.remove(sh.mark)
-		if err != nil {
-			return nil, err
-		}
-		_ = proc.Kill(ctx)
-		closeStreams(proc)
-		_, _ = proc.Wait(ctx)
-		return nil, watchErr
+	if err != nil {
+		return nil, err
 	}
-	sh.proc, sh.out, sh.errs = proc, &stream{r: proc.Stdout()}, &stream{r: proc.Stderr()}
-	p.sb.goroutines.Go(sh.readStreams)
-	p.sb.goroutines.Go(sh.awaitExit)
-	session.own(sh)
 	if file == "" {
 		// An error shows as a bash that is never ready, with more to say.
 		_ = sh.write(p.scripts.Boot())
 	}
 	return sh, nil
+}
+
+func (p *place) newShell(session *Session) *shell {
+	return &shell{
+		sb: p.sb, at: p, session: session, id: bashscript.NewID(), token: bashscript.NewToken(), mark: bashscript.NewMark(session.mark),
+		ready: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), saved: make(chan struct{}),
+		eof: make(chan struct{}), exited: make(chan struct{}), errEnd: make(chan struct{}), settled: make(chan struct{}), idleSince: time.Now(),
+	}
+}
+
+// launch starts its bash with the environment by which it is found, and owns its streams.
+func (sh *shell) launch(ctx context.Context, start func(env []string) (driver.Process, error)) error {
+	p := sh.at
+	if p.lost.Load() {
+		return errText("the sandbox is gone")
+	}
+	watched := p.watch.addBeside(ctx, sh.mark, sh.id)
+	proc, err := start([]string{bashscript.CallVariable + "=" + sh.id, bashscript.SessionVariable + "=" + sh.session.id})
+	if watchErr := watched(); err != nil || watchErr != nil {
+		p.watch.remove(sh.mark)
+		if err != nil {
+			return err
+		}
+		_ = proc.Kill(ctx)
+		closeStreams(proc)
+		_, _ = proc.Wait(ctx)
+		return watchErr
+	}
+	sh.proc, sh.out, sh.errs = proc, &stream{r: proc.Stdout()}, &stream{r: proc.Stderr()}
+	p.sb.goroutines.Go(sh.readStreams)
+	p.sb.goroutines.Go(sh.awaitExit)
+	sh.session.own(sh)
+	return nil
 }
 
 // bootArgs are the arguments of the next bash: it finds the boot text in a file ("" for none) once an earlier one has written
@@ -163,6 +173,15 @@ func (sh *shell) write(p []byte) error {
 
 // load tells it which state to load, once.
 func (sh *shell) load(from *stateRef, drop []string) error {
+	sh.choose(from, drop)
+	if sh.bootFile == "" {
+		sh.loading.Boot = sh.at.newBootFile(sh.id)
+	}
+	return sh.write(sh.at.scripts.Load(sh.loading))
+}
+
+// choose notes which state it is to load.
+func (sh *shell) choose(from *stateRef, drop []string) {
 	sh.from = from
 	sh.slot = sh.at.slotPath(from.private, sh.id)
 	sh.loading = bashscript.Load{
@@ -170,10 +189,6 @@ func (sh *shell) load(from *stateRef, drop []string) error {
 		Record: fmt.Sprintf("%s %s %d", sh.sb.recordOwner(), sh.id, uint64(sh.mark)),
 		Drop:   drop, Linger: sh.at.info.Linger,
 	}
-	if sh.bootFile == "" {
-		sh.loading.Boot = sh.at.newBootFile(sh.id)
-	}
-	return sh.write(sh.at.scripts.Load(sh.loading))
 }
 
 // abandon ends a bash that is not what it should be: it need not heed the end of its input.

@@ -32,14 +32,18 @@ type StateFile struct {
 	ModTime time.Time
 }
 
-// PTY starts a bash on a pseudo-terminal.
+// PTY starts a bash on a pseudo-terminal. The bash leads a session of its own, whose controlling terminal it is, and has it as
+// its 0, 1 and 2; the terminal is as the system makes it (it echoes, and ^C interrupts). ctx bounds the start only.
 type PTY interface {
 	BashPTY(ctx context.Context, spec BashSpec, rows, cols uint16) (PTYProcess, error)
 }
 
-// PTYProcess is a bash on a pseudo-terminal: Stdout carries everything and Stderr is empty.
+// PTYProcess is a bash on a pseudo-terminal. Stdin is what is typed and Stdout what is shown, byte for byte; Stderr is empty.
+// Stdin's Close does nothing: a terminal has no end of input but a key. Stdout's Close gives the terminal up, which hangs it up
+// where the transport can.
 type PTYProcess interface {
 	Process
+	// Resize tells the terminal a new size, in characters.
 	Resize(ctx context.Context, rows, cols uint16) error
 }
 

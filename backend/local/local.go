@@ -183,6 +183,25 @@ func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	return p, nil
 }
 
+// BashPTY starts a bash as the leader of a session whose controlling terminal is a new pseudo-terminal. On Windows it is unsupported.
+func (s *sandbox) BashPTY(ctx context.Context, spec driver.BashSpec, rows, cols uint16) (driver.PTYProcess, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if s.closed.Load() {
+		return nil, failure(driver.KindLost, "the local sandbox is closed")
+	}
+	s.keepDirs()
+	p, err := bashproc.StartTerminal(s.bash, append([]string{"bash"}, spec.Args...), s.env.with(spec.Env), rows, cols, true)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, failure(driver.KindUnsupported, "there are no pseudo-terminals for commands on this system; leave the terminal out")
+	}
+	if err != nil {
+		return nil, failure(driver.KindUnavailable, "cannot start %s on a pseudo-terminal: %w", s.bash, err)
+	}
+	return p, nil
+}
+
 // Close removes the private directory. Processes are not touched: package elsewhere ended them.
 func (s *sandbox) Close(context.Context) error {
 	if s.closed.Swap(true) {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere"
 	"github.com/elsewhere-sh/elsewhere/config"
-	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/resultjson"
 )
 
@@ -63,7 +62,7 @@ signal n ended it; 125 for elsewhere's own failures.`,
 	f.StringVarP(&o.file, "file", "f", "", "read the command's text from `FILE`")
 	f.StringVar(&o.timeout, "timeout", "", "end the command and all it started after this `TIME`: 90, 90s, 2m (default: never)")
 	f.BoolVarP(&o.stdin, "interactive", "i", false, "pass standard input to the command")
-	f.BoolVarP(&o.tty, "tty", "t", false, "run on a pseudo-terminal (not built yet)")
+	f.BoolVarP(&o.tty, "tty", "t", false, "run on a pseudo-terminal, joined to your own where there is one")
 	f.BoolVar(&o.split, "split", false, "with --json: standard output and standard error apart")
 	f.StringVar(&o.maxOutput, "max-output", "", "with --json: keep this `SIZE` of output: 64k, 8MiB (default 64MiB); the rest is in a file")
 	f.BoolVar(&o.json, "json", false, "print one JSON object instead of the output")
@@ -79,6 +78,9 @@ func (a *app) run(cmd *cobra.Command, o *runFlags, args []string) error {
 	text, opts, err := a.call(o, args)
 	if err != nil {
 		return err
+	}
+	if o.tty {
+		return a.onTerminal(cmd, o, text, opts)
 	}
 	cfg, err := a.load(&o.target)
 	if err != nil {
@@ -118,9 +120,8 @@ func (a *app) call(o *runFlags, args []string) (text string, opts *elsewhere.Run
 		}
 	}
 	switch {
-	case o.tty:
-		return "", nil, &elsewhere.Error{Kind: driver.KindUnsupported, Op: "run", Hint: "leave out -t",
-			Err: errors.New("a pseudo-terminal (-t) is not built yet")}
+	case o.tty && (o.json || o.split):
+		return "", nil, ownError("run", "leave out one of them", "a terminal (-t) shows all in one stream, so that --json and --split do not go with it")
 	case o.given("cwd") && o.dir == "", o.given("workdir") && o.dir == "":
 		return "", nil, ownError("--cwd", "name a directory, or leave it out for the session's own", "it is empty")
 	case !o.json && o.given("max-output"):

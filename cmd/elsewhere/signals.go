@@ -25,6 +25,24 @@ type interruption struct {
 	done    chan struct{}
 	mu      sync.Mutex
 	first   syscall.Signal
+	last    func() // called before elsewhere exits at once; nil for nothing
+}
+
+// beforeExit has f called where a signal makes elsewhere exit at once.
+func (in *interruption) beforeExit(f func()) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.last = f
+}
+
+func (in *interruption) exit(sig syscall.Signal) {
+	in.mu.Lock()
+	last := in.last
+	in.mu.Unlock()
+	if last != nil {
+		last()
+	}
+	os.Exit(128 + int(sig))
 }
 
 // interruptible returns a context that the first signal cancels. stop gives the signals back.
@@ -53,7 +71,7 @@ func (in *interruption) watch(cancel context.CancelFunc) {
 			continue
 		}
 		if sig == syscall.SIGINT && in.signal() != 0 {
-			os.Exit(128 + int(sig))
+			in.exit(sig)
 		}
 		in.mu.Lock()
 		if in.first == 0 || in.first == syscall.SIGINT {
@@ -62,7 +80,7 @@ func (in *interruption) watch(cancel context.CancelFunc) {
 		in.mu.Unlock()
 		cancel()
 		if sig != syscall.SIGINT {
-			time.AfterFunc(lastWait, func() { os.Exit(128 + int(sig)) })
+			time.AfterFunc(lastWait, func() { in.exit(sig) })
 		}
 	}
 }

@@ -172,6 +172,7 @@ type Run struct {
 	Cwd      string   // the session's directory: absolute
 	Dir      string   // the directory for this call alone, or ""
 	Stdin    bool     // the command's stdin follows on the pipe; else it is empty
+	Terminal bool     // stdin is the terminal that stdout is; not with Split
 	Split    bool     // keep stdout and stderr apart
 	ExitTrap bool     // the text sets an EXIT trap of its own
 	Env      []string // names and values, alternating: variables of this call alone
@@ -192,7 +193,11 @@ func (s *Scripts) Run(r Run) []byte {
 		into.WriteString("builtin export " + r.Env[i] + "=" + Quote(r.Env[i+1]) + "\n")
 	}
 	check := flag(strings.Contains(r.Command, "builtin"))
-	text := "ew_cwd=" + Quote(r.Cwd) + " ew_dir=" + Quote(r.Dir) + " ew_stdin=" + flag(r.Stdin) + " ew_split=" + flag(r.Split) +
+	stdin := flag(r.Stdin)
+	if r.Terminal {
+		stdin = "2"
+	}
+	text := "ew_cwd=" + Quote(r.Cwd) + " ew_dir=" + Quote(r.Dir) + " ew_stdin=" + stdin + " ew_split=" + flag(r.Split) +
 		" ew_trap=" + flag(r.ExitTrap) + " ew_check=" + check + " ew_names=(" + names.String() + ") ew_set=" + Quote(set.String()+r.Setup) + " ew_last=" + Quote(last.String()) +
 		" BASH_EXECUTION_STRING=" + Quote(r.Command)
 	return message(text)

@@ -179,6 +179,7 @@ fi
 	'') \exec </dev/null 194>&- ;;
 	1) [[ $ew_stdin ]] || \exec </dev/null 2>&194
 		[[ $ew_split ]] || \exec 194>&- ;;
+	2) \exec 0<&1 194>&- ;;
 	*) \exec 2>&194 ;;
 	esac
 	[[ ! ${POSIXLY_CORRECT+x} ]] || { builtin unset -v POSIXLY_CORRECT && builtin shopt -u inherit_errexit; }
