@@ -40,7 +40,8 @@ type process struct {
 	exec string // the engine's id of the exec
 	mark string // "NAME=ID": what its processes have in their environment
 
-	script bool // it runs a script of ours, by run
+	script   bool // it runs a script of ours, by run
+	terminal bool // its output is not in frames, and its input has no end
 
 	conn   connection
 	frames *bufio.Reader
@@ -76,7 +77,7 @@ func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	if !slices.Contains(env, mark) {
 		env = append(env, mark) // by it Kill finds the bash
 	}
-	p, err := s.start(ctx, spec.Args, append(env, s.env...))
+	p, err := s.start(ctx, spec.Args, append(env, s.env...), client.ConsoleSize{})
 	if err != nil {
 		return nil, s.startFailed(ctx, err)
 	}
@@ -90,6 +91,61 @@ func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	}
 	go p.split()
 	return p, nil
+}
+
+// terminalProcess is an exec with a terminal: one stream without frames, both ways.
+type terminalProcess struct{ *process }
+
+// waitForSize makes a bash wait for one line before it becomes the one that was asked for: an engine below API 1.42 makes a
+// terminal without a size, which can be set only when it is there.
+const waitForSize = `IFS= read -r -s; exec bash "$@"`
+
+// BashPTY starts a bash by an exec with a terminal. It has no end of output while anybody in the container has the terminal open.
+func (s *sandbox) BashPTY(ctx context.Context, spec driver.BashSpec, rows, cols uint16) (driver.PTYProcess, error) {
+	if s.closed.Load() {
+		return nil, failure(driver.KindLost, "the sandbox is closed")
+	}
+	mark := bashscript.CallVariable + "=" + spec.ID
+	env := slices.Clone(spec.Env)
+	if !slices.Contains(env, mark) {
+		env = append(env, mark)
+	}
+	args := append([]string{"--noprofile", "--norc", "-p", "-c", waitForSize, "bash"}, spec.Args...)
+	p, err := s.start(ctx, args, append(env, s.env...), client.ConsoleSize{Height: uint(rows), Width: uint(cols)})
+	if err != nil {
+		return nil, s.startFailed(ctx, err)
+	}
+	p.mark, p.terminal = mark, true
+	if !s.own(p) {
+		_ = p.conn.Close()
+		return nil, failure(driver.KindLost, "the sandbox is closed")
+	}
+	go p.split()
+	t := &terminalProcess{p}
+	for pause := time.Millisecond; ; pause = min(2*pause, firstAsk) {
+		if err = t.Resize(ctx, rows, cols); err == nil || ctx.Err() != nil || p.streamsEnded() {
+			break
+		}
+		select {
+		case <-time.After(pause): // it is not there yet
+		case <-ctx.Done():
+		}
+	}
+	if err == nil {
+		_, err = p.stdin.Write([]byte("\n"))
+	}
+	if err != nil {
+		_ = p.conn.Close()
+		return nil, s.startFailed(ctx, err)
+	}
+	p.sent.Store(true)
+	return t, nil
+}
+
+// Resize asks the engine to.
+func (t *terminalProcess) Resize(ctx context.Context, rows, cols uint16) error {
+	_, err := t.box.eng.ExecResize(ctx, t.exec, client.ExecResizeOptions{Height: uint(rows), Width: uint(cols)})
+	return err
 }
 
 // startFailed asks the engine why no bash could be started.
@@ -107,8 +163,10 @@ func (s *sandbox) startFailed(ctx context.Context, err error) error {
 
 // start makes an exec and takes its streams over: two requests, and nothing more for what then runs in it. The caller starts
 // split.
-func (s *sandbox) start(ctx context.Context, args, env []string) (*process, error) {
+func (s *sandbox) start(ctx context.Context, args, env []string, terminal client.ConsoleSize) (*process, error) {
+	tty := terminal != client.ConsoleSize{}
 	made, err := s.eng.ExecCreate(ctx, s.id, client.ExecCreateOptions{
+		TTY: tty, ConsoleSize: terminal, DetachKeys: detachKeys(tty, env),
 		AttachStdin: true, AttachStdout: true, AttachStderr: true,
 		Env: env, Cmd: append([]string{"bash"}, args...),
 		WorkingDir: "/", // the image's own may be gone by now, and then no exec would start
@@ -116,7 +174,7 @@ func (s *sandbox) start(ctx context.Context, args, env []string) (*process, erro
 	if err != nil {
 		return nil, err
 	}
-	attached, err := s.eng.ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
+	attached, err := s.eng.ExecAttach(ctx, made.ID, client.ExecAttachOptions{TTY: tty, ConsoleSize: terminal})
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +185,23 @@ func (s *sandbox) start(ctx context.Context, args, env []string) (*process, erro
 	p.stdin.p = p
 	p.out, p.errs = newOutStream(p.closeOne), newOutStream(p.closeOne)
 	return p, nil
+}
+
+// detachKeys stand in place of ctrl-p ctrl-q, by which the engine gives up a terminal: they cannot be turned off, and these nobody
+// types by chance. The engine holds back what may begin them, so the first is a key that programs rarely act on alone.
+func detachKeys(tty bool, env []string) string {
+	if !tty {
+		return ""
+	}
+	keys := "ctrl-@"
+	for _, entry := range env {
+		if id, ok := strings.CutPrefix(entry, bashscript.CallVariable+"="); ok {
+			for _, c := range id {
+				keys += "," + string(c)
+			}
+		}
+	}
+	return keys
 }
 
 type hijacked struct{ client.HijackedResponse }
@@ -156,7 +231,9 @@ func (s *stdin) Close() error {
 	var err error
 	s.once.Do(func() {
 		s.p.sent.Store(true)
-		err = s.p.conn.CloseWrite()
+		if !s.p.terminal {
+			err = s.p.conn.CloseWrite()
+		}
 		s.p.closeOne()
 	})
 	return err
@@ -198,6 +275,9 @@ func (p *process) split() {
 }
 
 func (p *process) splitFrames(r *bufio.Reader) error {
+	if p.terminal {
+		return p.copyShown(r)
+	}
 	var head [8]byte
 	var buffer []byte
 	for {
@@ -222,6 +302,19 @@ func (p *process) splitFrames(r *bufio.Reader) error {
 			if err != nil {
 				return io.ErrUnexpectedEOF
 			}
+		}
+	}
+}
+
+// copyShown passes on what a terminal shows.
+func (p *process) copyShown(r *bufio.Reader) error {
+	p.errs.finish(io.EOF)
+	buffer := make([]byte, copyBytes)
+	for {
+		n, err := r.Read(buffer)
+		p.out.put(buffer[:n])
+		if err != nil {
+			return err
 		}
 	}
 }
@@ -425,7 +518,7 @@ const scriptOutput = 4 << 20
 
 // run runs a script of ours in the container, with arguments and without input, and returns what it printed.
 func (s *sandbox) run(ctx context.Context, script string, args ...string) (string, error) {
-	p, err := s.start(ctx, append([]string{"--noprofile", "--norc", "-p", "-c", script, "elsewhere"}, args...), s.env)
+	p, err := s.start(ctx, append([]string{"--noprofile", "--norc", "-p", "-c", script, "elsewhere"}, args...), s.env, client.ConsoleSize{})
 	if err != nil {
 		return "", s.startFailed(ctx, err)
 	}

@@ -24,35 +24,71 @@ type process struct {
 }
 
 func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
-	if err := ctx.Err(); err != nil {
+	argv, env, err := s.client(ctx, spec, "setsid")
+	if err != nil {
 		return nil, err
-	}
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
-		return nil, failure(driver.KindLost, "the sandbox is closed")
-	}
-	if !s.rec.lives() {
-		return nil, s.lost()
-	}
-	s.keepDirs()
-	argv := append([]string{s.prog.path}, execArgs(s.rec.Name)...)
-	if s.rec.Setsid {
-		// A session of its own in the instance's own count: that of the client has no number there.
-		argv = append(argv, "setsid")
-	}
-	argv = append(append(argv, "bash"), spec.Args...)
-	env := make([]string, 0, len(s.prog.env)+len(spec.Env))
-	env = append(env, s.prog.env...)
-	for _, entry := range spec.Env {
-		env = append(env, s.prog.prefix+entry)
 	}
 	p, err := bashproc.Start(s.prog.path, argv, env)
 	if err != nil {
 		return nil, failure(driver.KindUnavailable, "cannot start %s: %w", s.prog.path, err)
 	}
 	return &process{Process: p, id: spec.ID, space: pidSpace(s.rec.PID)}, nil
+}
+
+// terminalProcess is a bash in the instance on a terminal of this machine, which its client hands on.
+type terminalProcess struct {
+	*bashproc.Terminal
+	id, space string
+}
+
+// BashPTY starts a bash on a terminal. Where the instance has setsid the bash takes the terminal for its own session, and the
+// client leaves it alone.
+func (s *sandbox) BashPTY(ctx context.Context, spec driver.BashSpec, rows, cols uint16) (driver.PTYProcess, error) {
+	argv, env, err := s.client(ctx, spec, "setsid", "-c")
+	if err != nil {
+		return nil, err
+	}
+	p, err := bashproc.StartTerminal(s.prog.path, argv, env, rows, cols, !s.rec.Setsid)
+	if err != nil {
+		return nil, failure(driver.KindUnavailable, "cannot start %s on a terminal: %w", s.prog.path, err)
+	}
+	return &terminalProcess{Terminal: p, id: spec.ID, space: pidSpace(s.rec.PID)}, nil
+}
+
+// Kill is process.Kill.
+func (p *terminalProcess) Kill(ctx context.Context) error {
+	err := p.Terminal.Kill(ctx)
+	killCarriers(ctx, p.space, p.id)
+	return err
+}
+
+// client is the command line and environment of a client that starts a bash, by setsid where the instance has that.
+func (s *sandbox) client(ctx context.Context, spec driver.BashSpec, setsid ...string) (argv, env []string, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return nil, nil, failure(driver.KindLost, "the sandbox is closed")
+	}
+	if !s.rec.lives() {
+		return nil, nil, s.lost()
+	}
+	s.keepDirs()
+	argv = append([]string{s.prog.path}, execArgs(s.rec.Name)...)
+	if s.rec.Setsid {
+		// A session of its own in the instance's own count: that of the client has no number there.
+		argv = append(argv, setsid...)
+	}
+	argv = append(append(argv, "bash"), spec.Args...)
+	env = make([]string, 0, len(s.prog.env)+len(spec.Env))
+	env = append(env, s.prog.env...)
+	for _, entry := range spec.Env {
+		env = append(env, s.prog.prefix+entry)
+	}
+	return argv, env, nil
 }
 
 // Kill ends the client and with it the bash, and then what else of the instance carries the call's id.

@@ -83,7 +83,11 @@ type request struct {
 	command string
 	env     []string // "K=V", where the server takes it
 	agent   bool     // forward the agent
+	pty     *ptySize // nil for plain streams
 }
+
+// ptySize is the size of a terminal in characters.
+type ptySize struct{ rows, cols uint16 }
 
 // startOn opens a channel over the master at socket and starts req in it. errRefused says that the server opens no more
 // sessions; any other error but ctx's that the master is of no use. onClose is called once when the channel is no more, and
@@ -180,6 +184,10 @@ func (c *channel) exec(req request) error {
 	}
 	if req.agent {
 		errs = append(errs, c.ask("auth-agent-req@openssh.com", false))
+	}
+	if size := req.pty; size != nil {
+		// Its refusal is an answer too, which would be taken for the command's: none is asked for, and bash finds out.
+		errs = append(errs, c.ask("pty-req", false, text("xterm-256color"), u32(uint32(size.cols)), u32(uint32(size.rows)), u32(0), u32(0), text("\x00")))
 	}
 	errs = append(errs, c.ask("exec", true, text(req.command)))
 	if err := errors.Join(errs...); err != nil {
@@ -388,6 +396,20 @@ func (c *channel) Wait(ctx context.Context) (driver.ExitStatus, error) {
 	case <-ctx.Done():
 		return driver.ExitStatus{}, ctx.Err()
 	}
+}
+
+// terminalChannel is a channel with a terminal: its input has no end but a key.
+type terminalChannel struct{ *channel }
+
+func (c terminalChannel) Stdin() io.WriteCloser { return typed{stdin{c.channel}} }
+
+type typed struct{ stdin }
+
+func (typed) Close() error { return nil }
+
+// Resize tells the server the new size.
+func (c terminalChannel) Resize(_ context.Context, rows, cols uint16) error {
+	return c.ask("window-change", false, u32(uint32(cols)), u32(uint32(rows)), u32(0), u32(0))
 }
 
 // Kill asks the server, over the bash's own channel, to send KILL to its process group, so that no other channel is needed. A

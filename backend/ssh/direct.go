@@ -39,6 +39,9 @@ func newDirect(d *destination, dir string, temp bool) *direct {
 }
 
 func (c *direct) start(ctx context.Context, req request, _ bool) (driver.Process, error) {
+	if req.pty != nil {
+		return nil, failure(driver.KindUnsupported, "a terminal needs a shared connection, and this ssh client makes none; run the command without one")
+	}
 	select {
 	case c.turns <- struct{}{}:
 	case <-ctx.Done():

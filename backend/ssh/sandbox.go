@@ -57,6 +57,22 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	return s.conns.start(ctx, request{command: line, env: s.d.sends, agent: s.d.agent}, spec.Spare)
 }
 
+// BashPTY starts a bash on a terminal that the server makes. When the connection goes, the server hangs it up.
+func (s *sandbox) BashPTY(ctx context.Context, spec driver.BashSpec, rows, cols uint16) (driver.PTYProcess, error) {
+	if s.isClosed() {
+		return nil, errClosed
+	}
+	line, err := commandLine(spec.Args, spec.Env, s.dirs)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.conns.start(ctx, request{command: line, env: s.d.sends, agent: s.d.agent, pty: &ptySize{rows, cols}}, spec.Spare)
+	if err != nil {
+		return nil, err
+	}
+	return terminalChannel{p.(*channel)}, nil // direct refuses it
+}
+
 // Alive asks for a bash there that does nothing. An account is never lost: a connection that went is made anew, and what was
 // removed there is made again, so an error means that the machine does not answer.
 func (s *sandbox) Alive(ctx context.Context) error {

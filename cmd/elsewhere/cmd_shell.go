@@ -102,7 +102,7 @@ func (a *app) onTerminal(cmd *cobra.Command, o *runFlags, text string, opts *els
 type nearTerminal struct {
 	in  io.Reader
 	out *os.File
-	raw     rawMode
+	raw rawMode
 }
 
 func (n *nearTerminal) isTerminal() bool { return isTerminal(n.in) }

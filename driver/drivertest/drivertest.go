@@ -25,6 +25,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,6 +84,8 @@ const (
 	NeedHostChildren Need = "host children"
 	// NeedBashOnly: Place can make a root that holds bash and nothing else.
 	NeedBashOnly Need = "bash only"
+	// NeedTerminal: the sandbox is a driver.PTY, and has stty.
+	NeedTerminal Need = "terminal"
 )
 
 // PlaceSpec says what a case wants of its place.
@@ -154,7 +157,7 @@ func groups() []group {
 		directoryGroup(),
 		exitGroup(), nativeGroup(),
 		outputGroup(), bookkeepingGroup(),
-		stdinGroup(),
+		stdinGroup(), terminalGroup(),
 		backgroundGroup(), jobGroup(), killGroup(), orphanGroup(),
 		profileGroup(), packageGroup(),
 		spawnAheadGroup(), concurrencyGroup(),
@@ -168,9 +171,11 @@ func Run(t *testing.T, h *Harness) {
 	if err := checkHarness(h); err != nil {
 		t.Fatal(err)
 	}
-	if signal.Ignored(os.Interrupt) {
-		// A shell script that runs the tests in the background has it so, and every bash would inherit that.
-		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGQUIT} {
+		if signal.Ignored(sig) {
+			// A shell script that runs the tests in the background has it so, and every bash would inherit that.
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
 	}
 	if os.Getenv(childVar) != "" {
 		runChild(t, h)

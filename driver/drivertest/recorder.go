@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -141,6 +142,11 @@ func (r *recorder) bash(ctx context.Context, sb driver.Sandbox, spec driver.Bash
 	if err != nil {
 		return nil, err
 	}
+	r.note(spec, p)
+	return p, nil
+}
+
+func (r *recorder) note(spec driver.BashSpec, p driver.Process) {
 	rec := &recorded{spec: spec, ended: make(chan struct{})}
 	r.mu.Lock()
 	r.bashes = append(r.bashes, rec)
@@ -149,7 +155,6 @@ func (r *recorder) bash(ctx context.Context, sb driver.Sandbox, spec driver.Bash
 		defer close(rec.ended)
 		_, _ = p.Wait(context.Background())
 	}()
-	return p, nil
 }
 
 // recordedSandbox forwards the two duties; the types below add the abilities that the sandbox has, since package elsewhere
@@ -171,6 +176,20 @@ func (s *recordedSandbox) Close(ctx context.Context) error {
 
 func (s *recordedSandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
 	return s.r.bash(ctx, s.Sandbox, spec)
+}
+
+// BashPTY is the sandbox's own, which a harness says that it lacks where it does.
+func (s *recordedSandbox) BashPTY(ctx context.Context, spec driver.BashSpec, rows, cols uint16) (driver.PTYProcess, error) {
+	p, ok := s.Sandbox.(driver.PTY)
+	if !ok {
+		return nil, errors.New("this backend has no pseudo-terminals; Harness.Lacks has to say so")
+	}
+	proc, err := p.BashPTY(ctx, spec, rows, cols)
+	if err != nil {
+		return nil, err
+	}
+	s.r.note(spec, proc)
+	return proc, nil
 }
 
 // Prepare is the sandbox's own, or nothing to do.
@@ -202,7 +221,7 @@ type (
 	}
 )
 
-// sandbox wraps sb with as many abilities as calls make use of. The others (PTY, files, snapshots, listing) are no part
+// sandbox wraps sb with as many abilities as calls make use of. The others (files, snapshots, listing) are no part
 // of this suite.
 func (r *recorder) sandbox(sb driver.Sandbox) driver.Sandbox {
 	own := &recordedSandbox{Sandbox: sb, r: r}
