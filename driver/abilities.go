@@ -32,8 +32,9 @@ type StateFile struct {
 	ModTime time.Time
 }
 
-// PTY starts a bash on a pseudo-terminal. The bash leads a session of its own, whose controlling terminal it is, and has it as
-// its 0, 1 and 2; the terminal is as the system makes it (it echoes, and ^C interrupts). ctx bounds the start only.
+// PTY starts a bash on a pseudo-terminal. The bash leads a process group of its own in front of a session that has nothing else in it
+// but, where it must be, its leader; it has the session's controlling terminal as its 0, 1 and 2. The terminal is as the system makes
+// it (it echoes, and ^C interrupts). ctx bounds the start only.
 type PTY interface {
 	BashPTY(ctx context.Context, spec BashSpec, rows, cols uint16) (PTYProcess, error)
 }

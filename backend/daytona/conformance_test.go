@@ -62,7 +62,6 @@ func harnessOn(srv *emulator.Server) *drivertest.Harness {
 		KeepsChildren:    true,
 		OrphansEndOnOpen: true,
 		Lacks: map[drivertest.Need]string{
-			drivertest.NeedTerminal:  "pseudo-terminals are not built for this backend",
 			drivertest.NeedCallerEnv: "a sandbox has an environment of its own",
 			drivertest.NeedBashOnly:  "terminals are made raw by stty, and dd moves what goes through them",
 		},

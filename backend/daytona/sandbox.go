@@ -46,7 +46,13 @@ type sandbox struct {
 	mu     sync.Mutex
 	closed bool
 	ended  bool // nothing more may be begun behind
-	live   map[*ptychannel.Process]struct{}
+	live   map[carried]struct{}
+}
+
+// carried is a bash on the service's terminals.
+type carried interface {
+	Gone() <-chan struct{}
+	Abandon()
 }
 
 const (
@@ -65,7 +71,7 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox{api: a, req: req, log: req.Logger, owner: req.Identity.Owner, live: map[*ptychannel.Process]struct{}{}}
+	s := &sandbox{api: a, req: req, log: req.Logger, owner: req.Identity.Owner, live: map[carried]struct{}{}}
 	if s.owner == "" {
 		s.owner = owner.NewID()
 	}
@@ -203,11 +209,19 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	if err != nil {
 		return nil, s.startFailed(ctx, err)
 	}
+	if !s.own(p) {
+		return nil, errClosed
+	}
+	return p, nil
+}
+
+// own notes a bash until it is gone, or gives it up: false says that the sandbox is closed.
+func (s *sandbox) own(p carried) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live == nil {
 		go p.Abandon()
-		return nil, errClosed
+		return false
 	}
 	s.live[p] = struct{}{}
 	s.work.Go(func() {
@@ -216,7 +230,7 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 		defer s.mu.Unlock()
 		delete(s.live, p)
 	})
-	return p, nil
+	return true
 }
 
 // startFailed asks the service why no bash could be started.

@@ -19,6 +19,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/internal/cloudhttp"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	"github.com/elsewhere-sh/elsewhere/internal/ptychannel"
+	"github.com/elsewhere-sh/elsewhere/internal/signame"
 )
 
 const (
@@ -48,8 +49,9 @@ type term struct {
 	cancel context.CancelFunc
 	once   sync.Once
 
-	mu    sync.Mutex
-	ended bool // the shell has ended: nothing is left to be deleted
+	mu     sync.Mutex
+	ended  bool               // the shell has ended: nothing is left to be deleted
+	status *driver.ExitStatus // how; nil where the toolbox did not say
 }
 
 // terminalID names a terminal after its owner, so that what a dead one left can be told.
@@ -166,7 +168,10 @@ func message(text string) string {
 }
 
 // control is a word of the toolbox's about a terminal.
-type control struct{ Type, Status, Error string }
+type control struct {
+	Type, Status, Error string
+	ExitCode            *int
+}
 
 // greet waits for the word that the terminal is connected. Output that comes before it is the shell's alone.
 func (t *term) greet(ctx context.Context) error {
@@ -193,9 +198,11 @@ func (t *term) Read(ctx context.Context) ([]byte, error) {
 		if err != nil {
 			switch websocket.CloseStatus(err) {
 			case websocket.StatusNormalClosure, websocket.StatusInternalError:
-				t.mu.Lock()
-				t.ended = true
-				t.mu.Unlock()
+				var said control
+				if closing := new(websocket.CloseError); errors.As(err, closing) {
+					_ = json.Unmarshal([]byte(closing.Reason), &said) // what is no JSON tells nothing
+				}
+				t.noteEnd(said.ExitCode)
 				return nil, io.EOF
 			case websocket.StatusPolicyViolation:
 				return nil, errors.New("the toolbox dropped a connection that was too slow")
@@ -205,11 +212,34 @@ func (t *term) Read(ctx context.Context) ([]byte, error) {
 		if kind == websocket.MessageText {
 			var said control
 			if json.Unmarshal(p, &said) == nil && said.Type == "control" {
+				if said.Status == "exited" {
+					t.noteEnd(said.ExitCode)
+				}
 				continue
 			}
 		}
 		return p, nil
 	}
+}
+
+// noteEnd notes that the shell has ended, and how where that was said.
+func (t *term) noteEnd(code *int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+	if code != nil {
+		t.status = &driver.ExitStatus{Code: *code, Signal: signame.Of(*code - 128)}
+	}
+}
+
+// Status is how the shell ended, where the toolbox said so.
+func (t *term) Status() (driver.ExitStatus, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.status == nil {
+		return driver.ExitStatus{}, false
+	}
+	return *t.status, true
 }
 
 // Write types p.

@@ -30,7 +30,6 @@ func harness() *drivertest.Harness {
 		KeepsChildren:    true,
 		OrphansEndOnOpen: true,
 		Lacks: map[drivertest.Need]string{
-			drivertest.NeedTerminal:  "pseudo-terminals are not built for this backend",
 			drivertest.NeedCallerEnv: "a sandbox has an environment of its own",
 			drivertest.NeedBashOnly:  "the emulator starts commands by setsid, which is in the tree",
 		},

@@ -52,7 +52,24 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	if watches {
 		env = append(env, ownerVariable+"="+owner.Tag(s.req.Identity.Home)+"."+s.owner())
 	}
-	p, err := s.start(ctx, spec.Args, env)
+	p, err := s.begin(ctx, spec.Args, env, beginning{mark: mark, call: call, watchdog: watches})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// beginning is what is known of a bash before it is started.
+type beginning struct {
+	mark           string
+	call, watchdog bool
+	terminal       bool
+}
+
+// begin starts a bash and owns it.
+func (s *sandbox) begin(ctx context.Context, args, env []string, b beginning) (*process, error) {
+	mark := b.mark
+	p, err := s.start(ctx, args, env, b.terminal)
 	if err != nil {
 		if ctx.Err() != nil {
 			// It may have been started all the same, and would wait for ever.
@@ -60,7 +77,7 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 		}
 		return nil, s.startFailed(ctx, err)
 	}
-	p.mark, p.call, p.watchdog = mark, call, watches
+	p.mark, p.call, p.watchdog = mark, b.call, b.watchdog
 	if !s.own(p) {
 		p.closeStreams()
 		return nil, errClosed
@@ -83,8 +100,8 @@ func (s *sandbox) startFailed(ctx context.Context, err error) error {
 	return s.account.explain(ctx, "cannot start a bash in the sandbox "+s.sb.SandboxID, err)
 }
 
-// start starts an exec.
-func (s *sandbox) start(ctx context.Context, args, env []string) (*process, error) {
+// start starts an exec, on a terminal or not.
+func (s *sandbox) start(ctx context.Context, args, env []string, terminal bool) (*process, error) {
 	vars := map[string]string{}
 	for name, value := range s.env {
 		vars[name] = value
@@ -93,7 +110,7 @@ func (s *sandbox) start(ctx context.Context, args, env []string) (*process, erro
 		name, value, _ := strings.Cut(entry, "=")
 		vars[name] = value
 	}
-	proc, err := s.sb.Exec(ctx, append([]string{"bash"}, args...), &sdk.SandboxExecParams{Env: vars, Workdir: "/"})
+	proc, err := s.sb.Exec(ctx, append([]string{"bash"}, args...), &sdk.SandboxExecParams{Env: vars, Workdir: "/", PTY: terminal})
 	if err != nil {
 		return nil, err
 	}
@@ -242,6 +259,10 @@ done 2>/dev/null
 // Kill ends the bash and what it started that still carries its id, by another bash: the service has no call for that.
 func (p *process) Kill(ctx context.Context) error {
 	_ = p.stdin.Close()
+	return p.kill(ctx)
+}
+
+func (p *process) kill(ctx context.Context) error {
 	select {
 	case <-p.done:
 		return nil
@@ -269,7 +290,7 @@ const (
 
 // run runs a script of ours in the sandbox, with arguments and without input, and returns what it printed. ctx bounds it.
 func (s *sandbox) run(ctx context.Context, script string, args ...string) (string, error) {
-	p, err := s.start(ctx, append([]string{"--noprofile", "--norc", "-p", "-c", script, "elsewhere"}, args...), nil)
+	p, err := s.start(ctx, append([]string{"--noprofile", "--norc", "-p", "-c", script, "elsewhere"}, args...), nil, false)
 	if err != nil {
 		return "", s.startFailed(ctx, err)
 	}

@@ -47,7 +47,7 @@ type sandbox struct {
 	mu     sync.Mutex
 	closed bool
 	ended  bool // nothing more may be begun behind
-	live   map[*process]struct{}
+	live   map[carried]struct{}
 	run    *run // the session that runs
 	used   bool // a call was prepared for since that was looked at
 }
@@ -57,6 +57,15 @@ type process struct {
 	*ptychannel.Process
 	call bool // not elsewhere's own
 	used atomic.Bool
+}
+
+func (p *process) busy() bool { return p.call && p.used.Load() }
+
+// carried is a bash on the service's terminals.
+type carried interface {
+	busy() bool // it runs what was asked for
+	Gone() <-chan struct{}
+	Abandon()
 }
 
 // input notes that a bash got something to do.
@@ -100,7 +109,7 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox{api: a, req: req, log: req.Logger, owner: req.Identity.Owner, live: map[*process]struct{}{}}
+	s := &sandbox{api: a, req: req, log: req.Logger, owner: req.Identity.Owner, live: map[carried]struct{}{}}
 	if !alone(req) {
 		s.store.home = req.Identity.Home
 	}
@@ -237,20 +246,28 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 		return nil, s.startFailed(ctx, err)
 	}
 	one := &process{Process: p, call: slices.Contains(spec.Env, mark)}
+	if !s.own(one) {
+		return nil, errClosed
+	}
+	return one, nil
+}
+
+// own notes a bash until it is gone, or gives it up: false says that the sandbox is closed.
+func (s *sandbox) own(p carried) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live == nil {
 		go p.Abandon()
-		return nil, errClosed
+		return false
 	}
-	s.live[one] = struct{}{}
+	s.live[p] = struct{}{}
 	s.work.Go(func() {
 		<-p.Gone()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.live, one)
+		delete(s.live, p)
 	})
-	return one, nil
+	return true
 }
 
 // busy tells whether a call was made since the last time, or runs.
@@ -260,7 +277,7 @@ func (s *sandbox) busy() bool {
 	busy := s.used
 	s.used = false
 	for p := range s.live {
-		busy = busy || p.call && p.used.Load()
+		busy = busy || p.busy()
 	}
 	return busy
 }

@@ -14,8 +14,10 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudhttp"
 	"github.com/elsewhere-sh/elsewhere/internal/ptychannel"
+	"github.com/elsewhere-sh/elsewhere/internal/signame"
 )
 
 const (
@@ -33,10 +35,22 @@ type term struct {
 	ctx    context.Context // done when it is closed
 	cancel context.CancelFunc
 	once   sync.Once
+
+	mu     sync.Mutex
+	status *driver.ExitStatus // how the command ended; nil where that was not said
 }
 
-// dial opens a terminal on which argv runs: the API gives an address and a ticket, and the first word there says what to run.
+// dial opens a terminal for a relay.
 func (s *sandbox) dial(ctx context.Context, argv []string) (ptychannel.Conn, error) {
+	t, err := s.dialTerminal(ctx, argv, []string{"TERM=dumb"}, 10, 1000)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// dialTerminal opens a terminal on which argv runs: the API gives an address and a ticket, and the first word there says what to run.
+func (s *sandbox) dialTerminal(ctx context.Context, argv, env []string, rows, cols uint16) (*term, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
 	var ticket struct{ URL, Token string }
@@ -50,7 +64,7 @@ func (s *sandbox) dial(ctx context.Context, argv []string) (ptychannel.Conn, err
 		return nil, err
 	}
 	start, _ := json.Marshal(map[string]any{ // of strings and numbers alone
-		"type": "start", "command": argv[0], "args": argv[1:], "env": []string{"TERM=dumb"}, "cwd": "/", "cols": 1000, "rows": 10,
+		"type": "start", "command": argv[0], "args": argv[1:], "env": env, "cwd": "/", "cols": cols, "rows": rows,
 	})
 	if err := conn.Write(ctx, websocket.MessageText, start); err != nil {
 		_ = conn.CloseNow()
@@ -103,8 +117,16 @@ func (t *term) Read(ctx context.Context) ([]byte, error) {
 			return nil, err
 		}
 		if kind == websocket.MessageText {
-			var word struct{ Type string }
+			var word struct {
+				Type string
+				Code *int
+			}
 			if json.Unmarshal(p, &word) == nil && word.Type == "exit" {
+				if word.Code != nil {
+					t.mu.Lock()
+					t.status = &driver.ExitStatus{Code: *word.Code, Signal: signame.Of(*word.Code - 128)}
+					t.mu.Unlock()
+				}
 				return nil, io.EOF
 			}
 		}

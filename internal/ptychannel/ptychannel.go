@@ -86,14 +86,14 @@ func Line(argv []string) (string, error) {
 		}
 		b.WriteString(" '" + word + "'")
 	}
-	if b.Len() > maxLine {
+	if b.Len() > MaxLine {
 		return "", fmt.Errorf("a line of %d bytes cannot be typed into a shell", b.Len())
 	}
 	return b.String(), nil
 }
 
-// maxLine is what a terminal takes as one line before a shell has changed its mode, with room to spare.
-const maxLine = 4000
+// MaxLine is what a terminal takes as one line before a shell has changed its mode, with room to spare.
+const MaxLine = 4000
 
 var (
 	pumpLine   = oneLine(pumpSource)
