@@ -6,6 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 . ./lib.sh
 
 install_packages openssh-server openssh-client fish zsh csh tcsh dash rsync # the benchmark compares with rsync
+install_packages tmux vim less htop procps python3 # for the tests with real programs on terminals
 
 root=/var/lib/elsewhere-testbed/sshd
 mkdir -p "$root/keys" /run/sshd
