@@ -32,6 +32,7 @@ type childJob struct {
 	Session    string            // "" is a throw-away one
 	First      []string          // commands run to their end
 	Call       string            // a command that goes on; "" for none
+	Terminal   string            // a command that goes on on a terminal; "" for none
 	Await      []string          // files in the place without which it is not under way
 	End        string            // how it ends when its input ends: "close", "exit" without closing, "panic"
 	Flood      int64             // bytes of output to take, for the memory it costs
@@ -131,6 +132,13 @@ func (job *childJob) open(h *Harness, report *childReport) (*elsewhere.Sandbox, 
 	if job.Call != "" {
 		go func() { _, _ = session.Run(ctx, job.Call, &elsewhere.RunOptions{Env: job.Env}) }()
 	}
+	if job.Terminal != "" {
+		terminal, err := session.Shell(ctx, job.Terminal, nil)
+		if err != nil {
+			return sb, session, err
+		}
+		go func() { _, _ = io.Copy(io.Discard, terminal) }()
+	}
 	for _, path := range job.Await {
 		command := "until [ -e " + quote(path) + " ]; do sleep 0.02; done"
 		if _, err := session.Run(ctx, command, nil); err != nil {
@@ -139,7 +147,7 @@ func (job *childJob) open(h *Harness, report *childReport) (*elsewhere.Sandbox, 
 	}
 	// The shells that wait are part of what has to go.
 	running := 0
-	if job.Call != "" {
+	if job.Call != "" || job.Terminal != "" {
 		running = 1
 	}
 	deadline := time.Now().Add(hang)

@@ -3,7 +3,9 @@ package drivertest
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -113,6 +115,53 @@ func terminalGroup() group {
 			s.gone(procs, 0)
 			s.want(`echo "<$LEFT>"`, "<yes>\n")
 		}},
+		{name: "what is pasted and what is shown at once arrive whole", run: func(t *test) {
+			s := t.session()
+			var numbers bytes.Buffer
+			for i := range 30000 {
+				fmt.Fprintf(&numbers, "%d\n", i)
+			}
+			p := s.terminal(`stty raw -echo; echo ready; head -c `+strconv.Itoa(numbers.Len())+` >@D/pasted; cat @D/pasted @D/pasted; echo end`, nil)
+			p.await("ready")
+			p.types("\x1b[200~")
+			p.types(numbers.String()[6:])
+			p.await("end\n")
+			want := "\x1b[200~" + numbers.String()[6:]
+			if got := p.all(); !strings.Contains(got, want+want+"end\n") {
+				t.Errorf("%d bytes were shown of which %d were pasted, and not those that were", len(got), numbers.Len())
+			}
+		}},
+		{name: "a terminal whose sandbox vanishes ends as lost", needs: []Need{NeedLose}, slow: true, run: func(t *test) {
+			b := t.own(boxSpec{})
+			s := b.session("")
+			p := s.terminal(`echo ready; exec sleep 1000`, nil)
+			p.await("ready")
+			b.lose()
+			ctx, cancel := context.WithTimeout(context.Background(), terminalWait)
+			defer cancel()
+			if res, err := p.Wait(ctx); err == nil {
+				t.Errorf("it ended by %s with %d", res.Cause, res.ExitCode)
+			} else {
+				t.wantKind(err, elsewhere.ErrLost, "a terminal whose sandbox vanished")
+			}
+			s.run(`echo fine`).out("fine\n")
+		}},
+		{name: "a host process killed by KILL leaves nothing on its terminal", needs: []Need{NeedHostChildren, NeedProc}, slow: true, run: func(t *test) {
+			b := t.place(boxSpec{})
+			look := &session{t: t, b: b}
+			live := look.beater()
+			h := b.host(childJob{
+				Terminal: live("front") + " & setsid " + live("setsid") + " & (" + live("deaf", "deaf") + " &); wait",
+				Await:    []string{look.d() + "/front.beat", look.d() + "/setsid.beat", look.d() + "/deaf.beat"},
+			})
+			procs := look.alive("front", "setsid", "deaf")
+			h.kill()
+			if t.r.h.OrphansEndOnOpen {
+				b.open()
+				b.session("").want(`echo fine`, "fine\n")
+			}
+			look.gone(procs, max(t.r.h.OrphanGrace, grace))
+		}},
 		{name: "a timeout ends all that runs there", run: func(t *test) {
 			s := t.session()
 			live := s.beater()
@@ -135,7 +184,7 @@ type terminal struct {
 
 func (s *session) terminal(command string, opts *elsewhere.TerminalOptions) *terminal {
 	s.t.Helper()
-	far, err := s.Shell(context.Background(), command, opts)
+	far, err := s.Shell(context.Background(), s.fill(command), opts)
 	if err != nil {
 		s.t.Fatal(err)
 	}
