@@ -480,6 +480,40 @@ func TestACommandsTreeEndsWithItsTimeoutAndAsJobWhereThatIsTooLong(t *testing.T)
 	}
 }
 
+func TestACommandRunsOnATerminalWhereThatIsAskedFor(t *testing.T) {
+	u := newSetup(t, map[string]string{"max_foreground_timeout": "60"}, nil)
+	p := u.overStreams(u.server, nil)
+	show := `[[ -t 0 && -t 1 && -t 2 ]] && printf '\e[1mon a terminal\e[0m\n'; stty size; export LEFT=1; cd /tmp; exit 3`
+	r := p.call("terminal", args{"command": show, "pty": true})
+	if r.str("output") != "on a terminal\n24 80\n" || r.number("exit_code") != 3 || r.str("cwd") != "/tmp" {
+		t.Errorf("%v", r.out)
+	}
+	r = p.call("terminal", args{"command": `stty size; echo "$LEFT"`, "pty": true, "rows": 50, "cols": 132})
+	if r.str("output") != "50 132\n1\n" {
+		t.Errorf("%v", r.out)
+	}
+	r = p.call("terminal", args{"command": `setsid bash -c '` + beat + `' & read -r x`, "pty": true, "timeout": 2})
+	if r.number("exit_code") != 124 || r.str("cause") != "timeout" {
+		t.Errorf("%v", r.out)
+	}
+	stops(t, u.home+"/heart")
+	for _, c := range []struct {
+		kind string
+		args args
+		says string
+	}{
+		{"unsupported", args{"command": "touch ran", "pty": true, "background": true}, "a background job has no terminal"},
+		{"unsupported", args{"command": "touch ran", "pty": true, "timeout": 61}, "which has no terminal"},
+		{"config", args{"command": "touch ran", "rows": 10}, "no terminal"},
+		{"config", args{"command": " ", "pty": true}, "the command is empty"},
+	} {
+		contains(t, p.fails(c.kind, "terminal", c.args).text, c.says)
+	}
+	if r := p.call("terminal", args{"command": "echo ~/ran*"}); r.str("output") != u.home+"/ran*\n" {
+		t.Errorf("something was run: %v", r.out)
+	}
+}
+
 func TestABackgroundJobsWholeLife(t *testing.T) {
 	eachTransport(t, func(t *testing.T, u *setup, connect func(func(*mcp.ClientOptions)) *peer) {
 		p := connect(nil)
