@@ -58,13 +58,13 @@ func (s *Session) launch(ctx context.Context, command string, opts *JobOptions, 
 	}
 	l := jobscript.Launch{
 		Name: meta.Name, Meta: line, ID: meta.ID, Sup: meta.Supervisor, Mark: meta.Mark, SupMark: bashscript.NewMark(meta.Mark.Session()),
-		LogBytes: meta.LogBytes, Lifetime: meta.Lifetime, Grace: sb.grace, Token: bashscript.NewToken(), Command: command,
+		LogBytes: meta.LogBytes, Lifetime: meta.Lifetime, Grace: sb.grace, Token: bashscript.NewToken(),
 	}
 	p := sb.at()
 	if err := p.ownJob(ctx, meta); err != nil {
 		return nil, false, sb.wrap(err, "job start")
 	}
-	l.Dir, l.End = p.info.StateDir, p.scripts
+	l.Dir, l.End, l.Command = p.info.StateDir, p.scripts, p.sudoText(command)
 	c := newCall(s, command, run)
 	c.text = l.Text()
 	res, err := s.perform(ctx, c)

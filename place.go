@@ -20,6 +20,7 @@ type place struct {
 	info    driver.Info
 	scripts *bashscript.Scripts
 	watch   *watchdog
+	askpass bool   // sudo has a program to ask for its password
 	instead string // why it is there instead of an earlier one; "" for the first
 
 	lost atomic.Bool // the engine said so: no bash here is used any more
@@ -113,6 +114,7 @@ func (sb *Sandbox) reopen(ctx context.Context, p *place) (again bool, err error)
 		return false, sb.wrap(err, "open again after it was lost")
 	}
 	next := sb.newPlace(drv, lost.Error())
+	next.provideSudo(octx)
 	for _, notice := range next.info.Notices {
 		sb.say(notice)
 	}

@@ -326,7 +326,7 @@ func (c *call) sendTo(cwd string) {
 	env := c.variables()
 	message := c.sh.at.scripts.Run(bashscript.Run{
 		Cwd: cwd, Dir: c.opts.Dir, Stdin: c.opts.Stdin != nil, Split: c.opts.Split,
-		ExitTrap: !c.capturing && c.text == "" && setsExitTrap(c.command), Env: env, Command: cmp.Or(c.text, c.command),
+		ExitTrap: !c.capturing && c.text == "" && setsExitTrap(c.command), Env: env, Command: cmp.Or(c.text, c.sh.at.sudoText(c.command)),
 	})
 	c.cwd = cwd
 	c.started = time.Now()

@@ -121,6 +121,7 @@ func (sb *Sandbox) open(ctx context.Context, view *config.Config, opts *SandboxO
 		return err
 	}
 	p := sb.newPlace(drv, "")
+	p.provideSudo(ctx)
 	sb.current.Store(p)
 	sb.anew = p.info.Recreated
 	sb.notices = append(append(sb.notices, p.info.Notices...), view.Warnings()...)

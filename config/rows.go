@@ -140,8 +140,8 @@ var processRows = []driver.Setting{
 	},
 	{
 		Key: "sudo_password", Env: "SUDO_PASSWORD", Type: driver.String, Secret: true,
-		Doc:    "The password that Hermes types for sudo.",
-		Status: driver.NotPlanned,
+		Doc:    "The password that sudo gets where it needs one and has no terminal; local and ssh. A command that may use sudo can obtain it.",
+		Status: driver.Implemented,
 	},
 	{
 		Key: "disk_warning_gb", Env: "TERMINAL_DISK_WARNING_GB", Type: driver.Float, Default: "500",

@@ -25,6 +25,12 @@ func Receive(file, done string) string {
 		"while IFS= read -r -d '' x; do printf '%s\\0' \"$x\"; done >" + Quote(file) + " && printf '%s.\\n' " + Quote(done) + "\n"
 }
 
+// ReceiveProgram is Receive of one text without NUL, to a file that its user alone can read and run.
+func ReceiveProgram(file, done string) string {
+	return "LC_ALL=C\n(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 401 )) || IFS= read -r -d '' x\numask 077\n" +
+		"IFS= read -r -d '' x && printf '%s' \"$x\" >" + Quote(file) + " && chmod 700 " + Quote(file) + " && { [[ -x " + Quote(file) + " ]] || { rm -f " + Quote(file) + "; exit 1; }; } && printf '%s.\\n' " + Quote(done) + "\n"
+}
+
 // Empty is bash text that empties a file.
 func Empty(file string) string { return "builtin : >|" + Quote(file) + "\n" }
 

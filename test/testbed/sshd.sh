@@ -29,6 +29,20 @@ for login in bash fish zsh csh tcsh dash; do
 	cmp -s "$root/client_key.pub" "$root/keys/$user" || { install -m 644 "$root/client_key.pub" "$root/keys/$user" && say "keys of $user"; }
 done
 
+# A user who may run one program by sudo, with a password that only root can read.
+install_packages sudo
+user=elsewhere-ssh-sudo
+if [[ ! -s $root/sudo_password ]] || ! id "$user" &>/dev/null; then
+	id "$user" &>/dev/null || useradd --create-home --shell "$(command -v bash)" "$user"
+	(umask 077; head -c 18 /dev/urandom | base64 >"$root/sudo_password.new")
+	printf '%s:%s\n' "$user" "$(<"$root/sudo_password.new")" | chpasswd
+	mv "$root/sudo_password.new" "$root/sudo_password"
+	say "made user: $user"
+fi
+install -m 644 "$root/client_key.pub" "$root/keys/$user"
+printf '%s ALL=(root) /usr/bin/id\n' "$user" >/etc/sudoers.d/elsewhere-testbed
+chmod 440 /etc/sudoers.d/elsewhere-testbed
+
 printf 'Authorized use only. \\ "quoted" !\nSecond line.\n' >"$root/banner"
 
 # instance NAME PORT OPTION... starts one server unless it runs with this very configuration.
