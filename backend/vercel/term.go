@@ -94,22 +94,20 @@ func connectTo(ctx context.Context, address string) (*websocket.Conn, error) {
 
 // Read gives what comes next from the terminal.
 func (t *term) Read(ctx context.Context) ([]byte, error) {
-	for {
-		kind, p, err := t.conn.Read(ctx)
-		if err != nil {
-			if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
-				return nil, io.EOF
-			}
-			return nil, err
+	kind, p, err := t.conn.Read(ctx)
+	if err != nil {
+		if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
+			return nil, io.EOF
 		}
-		if kind == websocket.MessageText {
-			var word struct{ Type string }
-			if json.Unmarshal(p, &word) == nil && word.Type == "exit" {
-				return nil, io.EOF
-			}
-		}
-		return p, nil
+		return nil, err
 	}
+	if kind == websocket.MessageText {
+		var word struct{ Type string }
+		if json.Unmarshal(p, &word) == nil && word.Type == "exit" {
+			return nil, io.EOF
+		}
+	}
+	return p, nil
 }
 
 // Write types p.
