@@ -21,6 +21,9 @@ CLOUDS := ./backend/modal ./backend/daytona ./backend/vercel
 RACE_ENGINES := ./backend/docker ./backend/singularity ./backend/ssh
 RACE_CASES := ^Test[^C]|^TestC[^o]|^TestCo[^n]|^TestCon[^f]|^TestConformance$$/^backend=/^(kill|lost|orphans|spawn_ahead|concurrency)$$
 
+# How the report ends where REPEAT_FAILED let it repeat what failed, and all that passed.
+UNSTEADY = [ $$? = 3 ]
+
 others = $(filter-out $(1),$(shell go list ./... | sed 's|^github.com/elsewhere-sh/elsewhere|.|'))
 
 .PHONY: all build test race clouds testbed bench lint docs man fmt cover clean
@@ -31,14 +34,16 @@ build: ## bin/elsewhere, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/elsewhere ./cmd/elsewhere
 
 test: bin/report ## every test whose engine is here; REQUIRE_ALL=1 makes a skip a failure
-	set -o pipefail; $(GOTEST) $(call others,$(CLOUDS)) | bin/report
+	set -o pipefail; $(GOTEST) $(call others,$(CLOUDS)) | bin/report || $(UNSTEADY)
 
 clouds: bin/report ## the clouds' backends against their emulators
 	set -o pipefail; $(GOTEST) -p 1 $(CLOUDS) | bin/report
 
 race: bin/report ## the same with the race detector, without the size tests, one package at a time: the detector takes the processors
-	set -o pipefail; { CGO_ENABLED=1 $(GOTEST) -race -short -p 1 $(call others,$(CLOUDS) $(RACE_ENGINES)) && \
-		CGO_ENABLED=1 $(GOTEST) -race -short -p 1 -run '$(RACE_CASES)' $(RACE_ENGINES); } | bin/report -short
+	set -o pipefail; export CGO_ENABLED=1; { \
+		$(GOTEST) -race -short -p 1 $(call others,$(CLOUDS) $(RACE_ENGINES)); first=$$?; \
+		$(GOTEST) -race -short -p 1 -run '$(RACE_CASES)' $(RACE_ENGINES) && exit $$first; } | \
+		bin/report -short -repeat 'go test -race -short' || $(UNSTEADY)
 
 testbed: ## install and start the real engines
 	test/testbed/up

@@ -302,7 +302,7 @@ func readLines(lines []byte) (text string, code int, err error) {
 			_ = json.Unmarshal(line.Data, &part) // it is a string, or nothing is lost
 			out.WriteString(part)
 		case line.Stream == "error":
-			return "", 0, fmt.Errorf("Vercel says that a command was cut off: %.200s", line.Data)
+			return "", 0, fmt.Errorf("a command was cut off, Vercel says: %.200s", line.Data)
 		}
 	}
 	return "", 0, errors.New("the answer of Vercel to a command ended early")

@@ -108,30 +108,28 @@ func connectTo(ctx context.Context, address string) (*websocket.Conn, error) {
 
 // Read gives what comes next from the terminal.
 func (t *term) Read(ctx context.Context) ([]byte, error) {
-	for {
-		kind, p, err := t.conn.Read(ctx)
-		if err != nil {
-			if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
-				return nil, io.EOF
-			}
-			return nil, err
+	kind, p, err := t.conn.Read(ctx)
+	if err != nil {
+		if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
+			return nil, io.EOF
 		}
-		if kind == websocket.MessageText {
-			var word struct {
-				Type string
-				Code *int
-			}
-			if json.Unmarshal(p, &word) == nil && word.Type == "exit" {
-				if word.Code != nil {
-					t.mu.Lock()
-					t.status = &driver.ExitStatus{Code: *word.Code, Signal: signame.Of(*word.Code - 128)}
-					t.mu.Unlock()
-				}
-				return nil, io.EOF
-			}
-		}
-		return p, nil
+		return nil, err
 	}
+	if kind == websocket.MessageText {
+		var word struct {
+			Type string
+			Code *int
+		}
+		if json.Unmarshal(p, &word) == nil && word.Type == "exit" {
+			if word.Code != nil {
+				t.mu.Lock()
+				t.status = &driver.ExitStatus{Code: *word.Code, Signal: signame.Of(*word.Code - 128)}
+				t.mu.Unlock()
+			}
+			return nil, io.EOF
+		}
+	}
+	return p, nil
 }
 
 // Write types p.

@@ -47,6 +47,26 @@ type Summary struct {
 	Rows []Row // core first, then the backends
 	// Refused are the skipped tests that Options.RequireAll made failures, with their reasons.
 	Refused []string
+	// Failures has every failure of the rows, in the order in which they ended.
+	Failures []Failure
+}
+
+// Failure is one test, or one package outside its tests, that failed.
+type Failure struct {
+	Package string // the whole import path
+	Test    string // "" where the package failed outside its tests
+	// Checked says that the test ended by itself, in a check of its own, and that nothing in the stream tells of a panic, a
+	// time limit that ended the process or a data race.
+	Checked bool
+}
+
+// Pattern is what `go test -run` takes to run this test alone.
+func (f *Failure) Pattern() string {
+	elements := strings.Split(f.Test, "/")
+	for i, e := range elements {
+		elements[i] = "^" + regexp.QuoteMeta(e) + "$"
+	}
+	return strings.Join(elements, "/")
 }
 
 // Row is one row of the table.
@@ -118,7 +138,11 @@ type reader struct {
 	rows     map[string]*row
 	order    []string
 	refused  []string
+	failures []Failure
+	grave    bool // something was printed that no failed check prints
 }
+
+var graver = regexp.MustCompile(`(?m)^\s*(panic: |fatal error: |WARNING: DATA RACE|testing\.go:\d+: race detected)`)
 
 type row struct {
 	passed, failed, skipped int
@@ -189,6 +213,7 @@ func (rd *reader) readAll(r *bufio.Reader) error {
 }
 
 func (rd *reader) event(e *event) {
+	rd.grave = rd.grave || graver.MatchString(e.Output)
 	switch {
 	case e.ImportPath != "":
 		rd.build(e)
@@ -250,6 +275,7 @@ func (rd *reader) endPackage(e *event) {
 	if e.Action == "fail" && p.failed == 0 {
 		p.failed++
 		rd.row(backendOf(e.Package, "")).failed++
+		rd.failures = append(rd.failures, Failure{Package: e.Package})
 		if e.FailedBuild == "" { // the build's own output was printed when it failed
 			rd.printf("\nFAIL: package %s, outside its tests\n%s\n", rd.short(e.Package), &p.output)
 		}
@@ -319,6 +345,7 @@ func (rd *reader) endTest(p *pkg, e *event) {
 		if !t.childFailed {
 			p.failed++
 			backend.failed++
+			rd.failures = append(rd.failures, Failure{Package: e.Package, Test: e.Test, Checked: e.Action == "fail"})
 		} else if text == "" {
 			return // only its subtests failed, and they were printed
 		}
@@ -371,7 +398,10 @@ func (rd *reader) summary() *Summary {
 	// Rows that nobody asked for come last, by name: packages end in any order.
 	asked := 1 + len(rd.opts.Backends)
 	sort.Strings(rd.order[asked:])
-	s := &Summary{Refused: rd.refused}
+	s := &Summary{Refused: rd.refused, Failures: rd.failures}
+	for i := range s.Failures {
+		s.Failures[i].Checked = s.Failures[i].Checked && !rd.grave
+	}
 	for _, name := range rd.order {
 		r := rd.rows[name]
 		line := Row{Backend: name, Passed: r.passed, Failed: r.failed, Skipped: r.skipped}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -250,6 +251,39 @@ func TestReasonIsTheLastThingLogged(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestFailures(t *testing.T) {
+	event := func(action, test, output string) string {
+		return fmt.Sprintf(`{"Action":%q,"Package":"m/p","Test":%q,"Output":%q}`+"\n", action, test, output)
+	}
+	failed := event("run", "TestA", "") + event("run", "TestA/b (c)/d", "") + event("output", "TestA/b (c)/d", "    a_test.go:3: wrong\n") +
+		event("fail", "TestA/b (c)/d", "") + event("fail", "TestA", "")
+	for _, tt := range []struct {
+		name, stream string
+		checked      []bool
+	}{
+		{"a check", failed + event("fail", "", ""), []bool{true}},
+		{"a data race elsewhere", event("run", "TestB", "") + event("output", "TestB", "WARNING: DATA RACE\n") + event("pass", "TestB", "") + failed + event("fail", "", ""), []bool{false}},
+		{"a panic later", failed + event("run", "TestB", "") + event("output", "TestB", "panic: no\n") + event("fail", "", ""), []bool{false, false}},
+		{"one that never ended", failed + event("run", "TestB", "") + event("fail", "", ""), []bool{true, false}},
+		{"outside of tests", event("output", "", "no engine\n") + event("fail", "", ""), []bool{false}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sum, _, err := read(t, []byte(tt.stream), nil)
+			var checked []bool
+			for _, f := range sum.Failures {
+				checked = append(checked, f.Checked)
+			}
+			if err != nil || !slices.Equal(checked, tt.checked) {
+				t.Errorf("%+v (%v)", sum.Failures, err)
+			}
+		})
+	}
+	f := Failure{Test: "TestA/b_(c)/d"}
+	if got, want := f.Pattern(), `^TestA$/^b_\(c\)$/^d$`; got != want {
+		t.Errorf("pattern %s, want %s", got, want)
 	}
 }
 
