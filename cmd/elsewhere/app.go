@@ -26,13 +26,14 @@ func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)
 
 // app is what all commands share.
 type app struct {
-	in       io.Reader
-	out, err *os.File
-	logLevel string
-	level    *slog.LevelVar
-	log      *slog.Logger
-	status   *statusLine
-	backends []driver.Backend
+	in        io.Reader
+	out, err  *os.File
+	logLevel  string
+	level     *slog.LevelVar
+	log       *slog.Logger
+	status    *statusLine
+	telemetry *telemetry // nil until a sandbox is opened
+	backends  []driver.Backend
 }
 
 // run runs one command line with these backends and returns the exit code.
@@ -43,7 +44,8 @@ func run(args []string, backends []driver.Backend) int {
 	a.log = slog.New(slog.NewTextHandler(a.status, &slog.HandlerOptions{Level: a.level}))
 	root := a.root()
 	root.SetArgs(args)
-	cmd, err := root.ExecuteContextC(context.Background())
+	cmd, err := root.ExecuteContextC(withParent(context.Background()))
+	defer func() { a.telemetry.end() }()
 	var status exitStatus
 	switch {
 	case err == nil:
