@@ -88,7 +88,7 @@ sandbox. The contract (what carries over from call to call, how a call ends, wha
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &badFlag{cmd, err} })
 	root.PersistentFlags().StringVar(&a.logLevel, "log-level", "", "log this `LEVEL` and worse on standard error: debug, info, warn, error or off (default: terminal.log_level)")
 	complete(root, "log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error", "off"}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.cmdRun(), a.cmdShell(), a.cmdJob(), a.cmdCp(), a.cmdSync(), a.cmdSession(), a.cmdSandbox(), a.cmdConfig(), a.cmdBackends(), a.cmdDoctor(), a.cmdMCP(), a.cmdVersion(), cmdMan(root))
+	root.AddCommand(a.cmdRun(), a.cmdShell(), a.cmdJob(), a.cmdCp(), a.cmdSync(), a.cmdSession(), a.cmdSandbox(), a.cmdConfig(), a.cmdBackends(), a.cmdChoose(), a.cmdDoctor(), a.cmdMCP(), a.cmdVersion(), cmdMan(root))
 	root.SetHelpCommand(cmdHelp(root))
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
