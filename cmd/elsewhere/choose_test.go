@@ -68,3 +68,26 @@ func TestEachBackendCanBeChosen(t *testing.T) {
 		}
 	}
 }
+
+func TestChooseAsksOnATerminal(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t, "choose")
+	terminal := p.onTerminal()
+	s := watch(t, terminal)
+	for _, turn := range [][2]string{{"Where shall commands run?", "here\n"}, {"protected", "NO \n"}} {
+		s.await(turn[0])
+		if _, err := terminal.WriteString(turn[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.await("use local: ")
+	p.wantExit(0)
+
+	p = newProgram(t, "choose")
+	terminal = p.onTerminal()
+	watch(t, terminal).await("Where shall commands run?")
+	if _, err := terminal.WriteString("\x03"); err != nil {
+		t.Fatal(err)
+	}
+	p.wantExit(130)
+}
