@@ -126,7 +126,7 @@ func (t *telemetry) opening(ctx context.Context, task string) (_ context.Context
 		span.SetAttributes(t.backend, keyOp.String("open"), keyTask.String(task))
 	}
 	return ctx, func(err error) {
-		t.failed(ctx, "open", err)
+		_ = t.failed(ctx, "open", err)
 		endSpan(span, err)
 	}
 }
@@ -158,7 +158,7 @@ func (c *call) told(ctx context.Context, r *Result, err error) {
 	if c.span.IsRecording() {
 		c.span.SetAttributes(c.attributes(r, waited)...)
 	}
-	t.failed(ctx, c.op, err)
+	_ = t.failed(ctx, c.op, err)
 	if r != nil && t.calls.Enabled(ctx) {
 		with := metric.WithAttributeSet(attribute.NewSet(t.backend, keyOp.String(c.op), keyCause.String(string(r.Cause))))
 		t.calls.Add(ctx, 1, with)
