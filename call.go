@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 	"github.com/elsewhere-sh/elsewhere/internal/exitmeaning"
@@ -27,6 +29,10 @@ type call struct {
 	writing   atomic.Int64 // since when the caller's writer has been busy, in Unix nanoseconds; 0 while it is not
 	capturing bool         // this call makes the first state
 	allRead   bool         // the shell ended without a report, and all that it had written was read
+
+	op    string // as errors name it
+	asked time.Time
+	span  trace.Span
 
 	sh      *shell
 	cwd     string // the session's directory when it was sent

@@ -67,7 +67,7 @@ func (s *Session) launch(ctx context.Context, command string, opts *JobOptions, 
 	l.Dir, l.End, l.Command = p.info.StateDir, p.scripts, p.sudoText(command)
 	c := newCall(s, command, run)
 	c.text = l.Text()
-	res, err := s.perform(ctx, c)
+	res, err := s.perform(ctx, c, "job start")
 	if err != nil {
 		return nil, false, err
 	}
@@ -84,6 +84,7 @@ func (s *Session) launch(ctx context.Context, command string, opts *JobOptions, 
 		return nil, false, wrap(fmt.Errorf("it did not start (%s, exit code %d) %s", res.Cause, res.ExitCode, bytes.TrimSpace(res.Output)),
 			driver.KindUnavailable, "job start", sb.backend, sb.task, "see that "+l.Dir+" can be written to in the sandbox")
 	}
+	sb.telemetry.sawJob(meta.Name, true)
 	if launched.Ended > keptJobs {
 		sb.pruneJobs(ctx)
 	}
@@ -219,6 +220,7 @@ func (sb *Sandbox) jobStatus(f *jobscript.Found) JobStatus {
 	default:
 		st.State = JobLost
 	}
+	sb.telemetry.sawJob(st.ID, st.State == JobRunning)
 	return st
 }
 

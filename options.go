@@ -4,6 +4,9 @@ import (
 	"io"
 	"log/slog"
 	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // DefaultMaxOutput is how many bytes of output a Result keeps unless RunOptions.MaxOutput says otherwise: 64 MiB.
@@ -27,6 +30,10 @@ type SandboxOptions struct {
 	SpawnAhead *int
 	// Logger is used for everything that is no result; nil discards.
 	Logger *slog.Logger
+	// TracerProvider gets a span for the opening and one for each call, and MeterProvider the numbers; nil is OpenTelemetry's global
+	// one, which does nothing until a program sets it. No command text is in either. They are not shut down here.
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
 	// Progress receives short texts about slow steps, of opening and of making ready for a call (its files are sent, a sandbox
 	// is started again). After those of a call it gets an empty text before the command begins. It may be called from any
 	// goroutine. May be nil.

@@ -44,13 +44,15 @@ func (s *Session) Run(ctx context.Context, command string, opts *RunOptions) (*R
 		opts = &RunOptions{}
 	}
 	if err := checkCall(command, opts); err != nil {
-		return nil, wrap(err, driver.KindConfig, "run", s.sb.backend, s.sb.task, "")
+		return nil, s.sb.telemetry.failed(ctx, "run", wrap(err, driver.KindConfig, "run", s.sb.backend, s.sb.task, ""))
 	}
-	return s.perform(ctx, newCall(s, command, opts))
+	return s.perform(ctx, newCall(s, command, opts), "run")
 }
 
-// perform runs a call to its end.
-func (s *Session) perform(ctx context.Context, c *call) (*Result, error) {
+// perform runs a call to its end; op says what it is.
+func (s *Session) perform(ctx context.Context, c *call, op string) (res *Result, err error) {
+	ctx = c.requested(ctx, op)
+	defer func() { c.told(ctx, res, err) }()
 	defer c.close()
 	if !s.begin() {
 		return nil, wrap(errText("the session is closed"), driver.KindConfig, "run", s.sb.backend, s.name, "open it again")

@@ -36,6 +36,7 @@ type Sandbox struct {
 	aheadIdle   time.Duration
 	spillDir    string
 	auditLog    *audit.Log // nil where none is kept
+	telemetry   *telemetry
 
 	sane atomic.Bool // a bash has answered as one should
 	told atomic.Bool // the last text about a slow step stands
@@ -73,10 +74,15 @@ func OpenSandbox(ctx context.Context, cfg *config.Config, opts *SandboxOptions) 
 			"see `elsewhere backends` for those that are")
 	}
 	sb := newSandbox(view, back, opts)
+	ctx, opened := sb.telemetry.opening(ctx, sb.task)
 	if err := sb.open(ctx, view, opts); err != nil {
 		_ = sb.releaseLease()
-		return nil, sb.wrap(err, "open")
+		err = sb.wrap(err, "open")
+		opened(err)
+		return nil, err
 	}
+	opened(nil)
+	sb.telemetry.count(sb.telemetry.sandboxes, 1)
 	return sb, nil
 }
 
@@ -97,6 +103,7 @@ func newSandbox(view *config.Config, back driver.Backend, opts *SandboxOptions) 
 	if sb.log == nil {
 		sb.log = slog.New(slog.DiscardHandler)
 	}
+	sb.telemetry = newTelemetry(sb.backend, opts, sb.log)
 	if opts.SpawnAhead != nil {
 		sb.ahead = *opts.SpawnAhead
 	}
@@ -255,6 +262,7 @@ func (sb *Sandbox) Session(ctx context.Context, name string) (*Session, error) {
 		return nil, wrap(errText("the sandbox is closed"), driver.KindConfig, "session", sb.backend, sb.task, "open it again")
 	}
 	sb.sessions[s] = struct{}{}
+	sb.telemetry.count(sb.telemetry.sessions, 1)
 	return s, nil
 }
 
@@ -276,6 +284,9 @@ func (sb *Sandbox) isClosed() bool {
 func (sb *Sandbox) sessionClosed(s *Session) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
+	if _, open := sb.sessions[s]; open {
+		sb.telemetry.count(sb.telemetry.sessions, -1)
+	}
 	delete(sb.sessions, s)
 }
 
@@ -295,6 +306,7 @@ func (sb *Sandbox) Close(ctx context.Context) error {
 		return nil
 	}
 	close(sb.closing)
+	defer sb.telemetry.closed()
 	var errs []error
 	for _, s := range open {
 		_, err := s.close(ctx) // what they left running is the watchdog's

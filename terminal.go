@@ -73,7 +73,7 @@ func (s *Session) Shell(ctx context.Context, command string, opts *TerminalOptio
 		return nil, wrap(errText("the session is closed"), driver.KindConfig, "shell", s.sb.backend, s.name, "open it again")
 	}
 	c := newCall(s, cmp.Or(command, interactive), run)
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(c.requested(ctx, "shell"))
 	t := &Terminal{c: c, shown: shown, cancel: cancel, done: make(chan struct{})}
 	err := c.prepare(ctx, func(ctx context.Context, state stateRef) (*shell, error) {
 		return s.startBy(ctx, func(ctx context.Context, p *place) (*shell, error) {
@@ -82,6 +82,7 @@ func (s *Session) Shell(ctx context.Context, command string, opts *TerminalOptio
 	})
 	if err != nil {
 		cancel()
+		c.told(ctx, nil, err)
 		c.close()
 		s.calls.Done()
 		return nil, err
@@ -110,6 +111,7 @@ func (t *Terminal) run(ctx context.Context, out *io.PipeWriter) {
 		c.cause, c.code, c.lost = Lost, -1, errText("the bash ended before the command began")
 	}
 	t.res, t.err = c.result()
+	c.told(ctx, t.res, t.err)
 	_ = out.Close()
 	close(t.done)
 }

@@ -22,9 +22,10 @@ import (
 )
 
 const (
-	// Path is where the protocol is spoken over HTTP, HealthPath says that the server lives.
-	Path       = "/mcp"
-	HealthPath = "/healthz"
+	// Path is where the protocol is spoken over HTTP, HealthPath says that the server lives, MetricsPath has numbers.
+	Path        = "/mcp"
+	HealthPath  = "/healthz"
+	MetricsPath = "/metrics"
 
 	// MinToken is how long a token has to be: nobody guesses 32 characters.
 	MinToken = 32
@@ -50,6 +51,8 @@ type HTTPOptions struct {
 	// Origins are the web pages ("https://host:port") whose scripts may call it. Nil is none: a request with an Origin header comes from
 	// a browser.
 	Origins []string
+	// Metrics, where not nil, answers at MetricsPath those who send the token.
+	Metrics http.Handler
 	// Idle is how long a client may be silent before its sessions are closed; 0 is 8 hours.
 	Idle time.Duration
 }
@@ -82,9 +85,12 @@ func (s *Server) Handler(opts HTTPOptions) (http.Handler, error) {
 		}
 		return &auth.TokenInfo{}, nil
 	}
-	protected := auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(s.leaving(whole(streams)))
+	protect := auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})
 	mux := http.NewServeMux()
-	mux.Handle(Path, challenge(protected))
+	mux.Handle(Path, challenge(protect(s.leaving(whole(streams)))))
+	if opts.Metrics != nil {
+		mux.Handle("GET "+MetricsPath, challenge(protect(opts.Metrics)))
+	}
 	mux.HandleFunc("GET "+HealthPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("Cache-Control", "no-store")

@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/elsewhere-sh/elsewhere"
 	"github.com/elsewhere-sh/elsewhere/config"
@@ -57,6 +59,9 @@ type Options struct {
 	ThrowAway bool
 	// Version is told to clients; may be empty.
 	Version string
+	// TracerProvider and MeterProvider are for the calls in the sandboxes; nil is OpenTelemetry's global one.
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
 	// Logger is used for everything that is no result; nil discards.
 	Logger *slog.Logger
 }

@@ -26,13 +26,14 @@ func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)
 
 // app is what all commands share.
 type app struct {
-	in       io.Reader
-	out, err *os.File
-	logLevel string
-	level    *slog.LevelVar
-	log      *slog.Logger
-	status   *statusLine
-	backends []driver.Backend
+	in        io.Reader
+	out, err  *os.File
+	logLevel  string
+	level     *slog.LevelVar
+	log       *slog.Logger
+	status    *statusLine
+	telemetry *telemetry // nil until a sandbox is opened
+	backends  []driver.Backend
 }
 
 // run runs one command line with these backends and returns the exit code.
@@ -43,7 +44,8 @@ func run(args []string, backends []driver.Backend) int {
 	a.log = slog.New(slog.NewTextHandler(a.status, &slog.HandlerOptions{Level: a.level}))
 	root := a.root()
 	root.SetArgs(args)
-	cmd, err := root.ExecuteContextC(context.Background())
+	cmd, err := root.ExecuteContextC(withParent(context.Background()))
+	defer func() { a.telemetry.end() }()
 	var status exitStatus
 	switch {
 	case err == nil:
@@ -86,7 +88,7 @@ sandbox. The contract (what carries over from call to call, how a call ends, wha
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &badFlag{cmd, err} })
 	root.PersistentFlags().StringVar(&a.logLevel, "log-level", "", "log this `LEVEL` and worse on standard error: debug, info, warn, error or off (default: terminal.log_level)")
 	complete(root, "log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error", "off"}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.cmdRun(), a.cmdShell(), a.cmdJob(), a.cmdCp(), a.cmdSync(), a.cmdSession(), a.cmdSandbox(), a.cmdConfig(), a.cmdBackends(), a.cmdDoctor(), a.cmdMCP(), a.cmdVersion(), cmdMan(root))
+	root.AddCommand(a.cmdRun(), a.cmdShell(), a.cmdJob(), a.cmdCp(), a.cmdSync(), a.cmdSession(), a.cmdSandbox(), a.cmdConfig(), a.cmdBackends(), a.cmdChoose(), a.cmdDoctor(), a.cmdMCP(), a.cmdVersion(), cmdMan(root))
 	root.SetHelpCommand(cmdHelp(root))
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {

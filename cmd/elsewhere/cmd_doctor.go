@@ -17,7 +17,6 @@ import (
 	"github.com/elsewhere-sh/elsewhere"
 	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/driver"
-	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	"github.com/elsewhere-sh/elsewhere/internal/resultjson"
 	"github.com/elsewhere-sh/elsewhere/internal/scrub"
 )
@@ -34,6 +33,7 @@ type verdict string
 
 const (
 	good    verdict = "ok"
+	fixed   verdict = "fixed" // it was wrong, and --fix mended it
 	warning verdict = "warning"
 	broken  verdict = "broken"
 	absent  verdict = "unavailable" // of a backend that nobody asked for: nothing is wrong with that
@@ -70,7 +70,7 @@ type backendReport struct {
 
 func (a *app) cmdDoctor() *cobra.Command {
 	var t target
-	var asJSON bool
+	var asJSON, mend bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Test the backends for real and say what is in force",
@@ -80,9 +80,13 @@ make nothing for it, that shows where it really ran; print which isolation and l
 The kept sandboxes that run are listed, each with what is in force in it otherwise than the settings say now. A backend that is not configured and whose engine is
 not here is "unavailable", which is no fault.
 
+--fix first mends what is safe to mend: modes of HERMES_HOME, of what elsewhere keeps there and of .env, sockets there that nobody
+listens on, and what dead processes left on this machine.
+
 Exit code: 1 where something is broken: settings that cannot be read, or a backend that is configured, or named by -b,
 and cannot run a command. Warnings do not count.`,
 		Example: `  elsewhere doctor
+  elsewhere doctor --fix
   elsewhere doctor -b local --json`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -92,7 +96,7 @@ and cannot run a command. Warnings do not count.`,
 			}
 			ctx, in, stop := interruptible(cmd.Context())
 			defer stop()
-			r := a.examine(ctx, t)
+			r := a.examine(ctx, t, mend)
 			if sig := in.signal(); sig != 0 {
 				return exitStatus(128 + int(sig))
 			}
@@ -107,12 +111,13 @@ and cannot run a command. Warnings do not count.`,
 	}
 	t.addBackend(a, cmd)
 	t.addSet(a, cmd)
+	cmd.Flags().BoolVar(&mend, "fix", false, "mend what is safe to mend")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// examine does all checks.
-func (a *app) examine(ctx context.Context, t target) *report {
+// examine does all checks; with mend it first mends what it may.
+func (a *app) examine(ctx context.Context, t target, mend bool) *report {
 	r := &report{Schema: resultjson.Schema, Checks: []check{}, Backends: []backendReport{}}
 	cfg, err := a.load(&t)
 	if err != nil {
@@ -120,10 +125,19 @@ func (a *app) examine(ctx context.Context, t target) *report {
 		return r
 	}
 	r.Home = cfg.Home()
+	if mend {
+		for _, c := range a.fix(ctx, t, cfg.Home()) {
+			r.add(&r.Checks, c)
+		}
+		if cfg, err = a.load(&t); err != nil { // its warnings are of before
+			r.add(&r.Checks, failed("settings", err))
+			return r
+		}
+	}
 	for _, text := range cfg.Warnings() {
 		r.add(&r.Checks, check{State: warning, Name: "settings", Detail: text})
 	}
-	if len(r.Checks) == 0 {
+	if len(cfg.Warnings()) == 0 {
 		r.add(&r.Checks, check{State: good, Name: "settings", Detail: "nothing is odd, and no two origins disagree"})
 	}
 	for _, c := range checkHome(cfg.Home()) {
@@ -178,12 +192,10 @@ func checkHome(home string) []check {
 	if info, err := os.Stat(own); err == nil {
 		checks = append(checks, checkMode(own, info, 0o077, "chmod 700 "))
 	}
-	dead, err := owner.Dead(home)
+	dead, err := leftBehind(home)
 	if err != nil {
 		checks = append(checks, check{State: warning, Name: "leftovers", Detail: err.Error()})
 	}
-	// The lease of a dead owner stays for a while; what it recorded goes with what it left.
-	dead = slices.DeleteFunc(dead, func(id string) bool { return len(owner.Recorded(home, id)) == 0 })
 	if len(dead) > 0 {
 		checks = append(checks, check{State: warning, Name: "leftovers",
 			Detail: fmt.Sprintf("%d of elsewhere's processes died without cleaning up; the next `elsewhere run` removes what they left", len(dead))})

@@ -93,8 +93,10 @@ func (a *app) mcp(cmd *cobra.Command, o *mcpFlags) error {
 			return err
 		}
 	}
+	a.startTelemetry(cmd.Context(), o.http != "")
 	server, err := mcpserver.New(mcpserver.Options{
 		Config: cfg, Backends: o.backends, Task: o.task, Session: o.session, Version: buildVersion(), Logger: a.log,
+		TracerProvider: a.telemetry.tracers, MeterProvider: a.telemetry.meters,
 	})
 	if err != nil {
 		return err
@@ -151,7 +153,7 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, o *mcpFla
 	if err != nil {
 		return err
 	}
-	handler, err := server.Handler(mcpserver.HTTPOptions{Token: token, Hosts: o.hosts, Origins: o.origins})
+	handler, err := server.Handler(mcpserver.HTTPOptions{Token: token, Hosts: o.hosts, Origins: o.origins, Metrics: a.telemetry.metrics})
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/elsewhere-sh/elsewhere"
@@ -23,7 +22,7 @@ var mcpClients = []mcpClient{
 	}},
 	{"claude-desktop", "claude_desktop_config.json (Settings, Developer, Edit Config)", mcpServers},
 	{"codex", "~/.codex/config.toml", func(command string, args []string) string {
-		return fmt.Sprintf("[mcp_servers.elsewhere]\ncommand = %s\nargs = %s\ntool_timeout_sec = 660", strconv.Quote(command), jsonText(args))
+		return fmt.Sprintf("[mcp_servers.elsewhere]\ncommand = %s\nargs = %s\ntool_timeout_sec = 660", jsonText(command), jsonText(args))
 	}},
 	{"cursor", "~/.cursor/mcp.json, or .cursor/mcp.json of a project", mcpServers},
 	{"gemini", "~/.gemini/settings.json", mcpServers},

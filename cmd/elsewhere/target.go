@@ -92,7 +92,9 @@ func (a *app) open(ctx context.Context, cfg *config.Config, t target, throwAway 
 	none := 0
 	progress, opened := a.status.steps()
 	defer opened()
+	a.startTelemetry(ctx, false)
 	return elsewhere.OpenSandbox(ctx, cfg, &elsewhere.SandboxOptions{
 		Task: t.task, ThrowAway: throwAway, SpawnAhead: &none, Logger: a.log, Progress: progress,
+		TracerProvider: a.telemetry.tracers, MeterProvider: a.telemetry.meters,
 	})
 }

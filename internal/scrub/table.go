@@ -106,6 +106,7 @@ var families = []family{
 		"SCRAPINGBEE", "SEARCHAPI", "SEARXNG", "SERP", "SERPAPI", "SERPER", "STABILITY", "STEEL", "SUPERMEMORY", "TAVILY", "TINKER",
 		"VOICE_TOOLS", "XI", "ZEP",
 	}, ends: reached},
+	{what: "the key to a telemetry collector", level: passable, patterns: []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_*_HEADERS"}},
 	{what: "a tool provider's setting", level: passable, patterns: []string{
 		"HONCHO_*", "HINDSIGHT_*", "RETAINDB_*", "OPENVIKING_*", "FIRECRAWL_*", "CAMOFOX_*", "BROWSERBASE_*", "AGENT_BROWSER_ENGINE",
 	}},

@@ -57,3 +57,21 @@ start() {
 	done
 	say "started $name (pid $(<"$run/$name.pid"), log $run/$name.log)"
 }
+
+# install_sdk NAME DIR installs what DIR's package-lock.json names into the cache, once for each lock file.
+install_sdk() {
+	local cache=/var/cache/elsewhere-testbed lock
+	local target=$cache/$1-sdk
+	lock=$(sha256sum <"$2/package-lock.json")
+	if [[ -f $target/installed && $(<"$target/installed") == "$lock" ]]; then
+		say "the SDK of $1 is there"
+		return
+	fi
+	command -v npm >/dev/null || install_packages nodejs npm
+	rm -rf "$target"
+	mkdir -p "$target"
+	cp "$2/package.json" "$2/package-lock.json" "$target"
+	(cd "$target" && npm ci --omit=dev --ignore-scripts --no-audit --no-fund) &>"$cache/$1-sdk.log" || { tail -n 20 "$cache/$1-sdk.log" >&2; return 1; }
+	printf '%s\n' "$lock" >"$target/installed"
+	say "installed the SDK of $1"
+}
