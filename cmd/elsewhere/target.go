@@ -93,6 +93,6 @@ func (a *app) open(ctx context.Context, cfg *config.Config, t target, throwAway 
 	progress, opened := a.status.steps()
 	defer opened()
 	return elsewhere.OpenSandbox(ctx, cfg, &elsewhere.SandboxOptions{
-		Task: t.task, ThrowAway: throwAway, SpawnAhead: &none, Logger: a.log, Progress: progress,
+		Task: t.task, ThrowAway: throwAway, SpawnAhead: &none, Logger: a.log, Progress: progress, Approve: a.approver(t),
 	})
 }
