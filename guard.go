@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"runtime"
@@ -64,7 +63,7 @@ func (sb *Sandbox) newGuard(info driver.Info) guard {
 		g.base.Blocked = append(g.base.Blocked, g.absolute(p, info.Home))
 	}
 	if e.Here {
-		g.lookHere(sb.hermes, info.Dir)
+		g.lookHere(sb.hermes, info.Dir, sb.request.Environ)
 		return g
 	}
 	for _, name := range cfg.Strings("credential_files") {
@@ -78,13 +77,15 @@ var temporary = []string{"/tmp", "/var/tmp", "/private/tmp"}
 
 // lookHere adds what is known of this machine's files: rules compare paths as they are written, so what links lead to stands beside
 // them.
-func (g *guard) lookHere(home, dir string) {
+func (g *guard) lookHere(home, dir string, environ []string) {
 	if real, err := filepath.EvalSymlinks(fromBash(dir)); err == nil {
 		g.base.Workspace = append(g.base.Workspace, toBash(real))
 	}
 	g.base.Temp = slices.Clone(temporary)
-	if t := os.TempDir(); filepath.IsAbs(t) {
-		g.base.Temp = append(g.base.Temp, toBash(t))
+	for _, entry := range environ {
+		if t, ok := strings.CutPrefix(entry, "TMPDIR="); ok && filepath.IsAbs(t) {
+			g.base.Temp = append(g.base.Temp, toBash(filepath.Clean(t)))
+		}
 	}
 	if home == "" {
 		return
