@@ -42,7 +42,7 @@ func (a *app) approve(ctx context.Context, q elsewhere.PolicyQuestion) (elsewher
 	if q.Lasts {
 		choices += ", a always"
 	}
-	fmt.Fprintf(a.err, "Go on %s? [%s, N no] ", where, choices)
+	fmt.Fprintf(a.err, "Do it %s? [%s, N no] ", where, choices)
 	line, err := a.readLine(ctx)
 	if err != nil {
 		fmt.Fprintln(a.err)
