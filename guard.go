@@ -3,7 +3,9 @@ package elsewhere
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"path/filepath"
 	"runtime"
@@ -350,8 +352,29 @@ func (sb *Sandbox) answersOf(s *Session) *answers {
 	return &answers{store: policy.NewStore(sb.home), session: s}
 }
 
-// policyOf takes what the guard needs of the settings.
-func (sb *Sandbox) policyOf(view *config.Config, opts *SandboxOptions) {
-	sb.rules, sb.hermes, sb.approve = view.PolicyRules(), view.Home(), opts.Approve
-	sb.answers = sb.answersOf(nil)
+// takePolicy takes what the guard needs of the settings. An error names the setting that cannot be meant.
+func (sb *Sandbox) takePolicy(view *config.Config, opts *SandboxOptions) (err error) {
+	sb.hermes, sb.approve, sb.answers = view.Home(), opts.Approve, sb.answersOf(nil)
+	wrong := func(key string, err error) error {
+		return wrap(fmt.Errorf("%s (%s): %w", key, view.Origin(key), err), driver.KindConfig, "open", sb.backend, "", "correct it; docs/policy.md says how rules are written")
+	}
+	actions := view.StringMap("policy.rules")
+	for _, name := range slices.Sorted(maps.Keys(actions)) {
+		rule := policy.UserRule{Rule: name, Action: policy.Action(actions[name])}
+		if err := rule.Validate(); err != nil {
+			return wrong("policy.rules", err)
+		}
+		sb.rules = append(sb.rules, rule)
+	}
+	for _, action := range []policy.Action{policy.Allow, policy.Ask, policy.Block} {
+		key := "policy." + string(action)
+		for _, command := range view.Strings(key) {
+			rule, err := policy.ParseRule(command, action)
+			if err != nil {
+				return wrong(key, err)
+			}
+			sb.rules = append(sb.rules, rule)
+		}
+	}
+	return nil
 }

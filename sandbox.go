@@ -79,6 +79,9 @@ func OpenSandbox(ctx context.Context, cfg *config.Config, opts *SandboxOptions) 
 			"see `elsewhere backends` for those that are")
 	}
 	sb := newSandbox(view, back, opts)
+	if err := sb.takePolicy(view, opts); err != nil {
+		return nil, err
+	}
 	if err := sb.open(ctx, view, opts); err != nil {
 		_ = sb.releaseLease()
 		return nil, sb.wrap(err, "open")
@@ -109,7 +112,6 @@ func newSandbox(view *config.Config, back driver.Backend, opts *SandboxOptions) 
 	if opts.ThrowAway {
 		sb.home = ""
 	}
-	sb.policyOf(view, opts)
 	return sb
 }
 

@@ -1,15 +1,9 @@
 package config
 
-import (
-	"encoding/json"
-	"errors"
-	"slices"
-
-	"github.com/elsewhere-sh/elsewhere/driver"
-	"github.com/elsewhere-sh/elsewhere/policy"
-)
+import "github.com/elsewhere-sh/elsewhere/driver"
 
 // policyRows say which commands are looked at before they run, and who is asked. Those of approvals are Hermes' own.
+// What is in the rules is checked when a sandbox is opened.
 var policyRows = []driver.Setting{
 	{
 		Key: "policy.enabled", Env: "TERMINAL_POLICY", Type: driver.Bool, Default: "true",
@@ -17,22 +11,22 @@ var policyRows = []driver.Setting{
 		Status: driver.Implemented,
 	},
 	{
-		Key: "policy.rules", Type: driver.Map, Check: policyActions,
+		Key: "policy.rules", Type: driver.Map,
 		Doc:    "Other actions for built-in rules, by name: `{force-push: allow, write-startup: block}`.",
 		Status: driver.Implemented,
 	},
 	{
-		Key: "policy.allow", Type: driver.List, Check: policyCommands(policy.Allow),
+		Key: "policy.allow", Type: driver.List,
 		Doc:    "Commands that run without a question: `git push --force-with-lease origin my/*`; `**` at the end is any other arguments.",
 		Status: driver.Implemented,
 	},
 	{
-		Key: "policy.ask", Type: driver.List, Check: policyCommands(policy.Ask),
+		Key: "policy.ask", Type: driver.List,
 		Doc:    "Commands that are asked about, with other arguments between: `npm publish`.",
 		Status: driver.Implemented,
 	},
 	{
-		Key: "policy.block", Type: driver.List, Check: policyCommands(policy.Block),
+		Key: "policy.block", Type: driver.List,
 		Doc:    "Commands that do not run, with other arguments between.",
 		Status: driver.Implemented,
 	},
@@ -67,52 +61,4 @@ var policyRows = []driver.Setting{
 		Doc:    "Patterns of commands that are blocked on every backend, whatever the mode: `git push --force*`; `*` is any text.",
 		Status: driver.Implemented,
 	},
-}
-
-// policyActions checks the value of policy.rules.
-func policyActions(value string) error {
-	var actions map[string]string
-	if err := json.Unmarshal([]byte(value), &actions); err != nil && value != "" {
-		return errors.New("a map of rules' names to allow, ask or block")
-	}
-	for _, rule := range sortedKeys(actions) {
-		if err := (policy.UserRule{Rule: rule, Action: policy.Action(actions[rule])}).Validate(); err != nil {
-			return errors.New("a map of rules' names to allow, ask or block: " + err.Error())
-		}
-	}
-	return nil
-}
-
-// policyCommands checks a list of commands.
-func policyCommands(action policy.Action) func(string) error {
-	return func(value string) error {
-		var commands []string
-		if err := json.Unmarshal([]byte(value), &commands); err != nil && value != "" {
-			return errors.New("a list of commands")
-		}
-		for _, command := range commands {
-			if _, err := policy.ParseRule(command, action); err != nil {
-				return errors.New("a list of commands: " + err.Error())
-			}
-		}
-		return nil
-	}
-}
-
-// PolicyRules are the user's own rules.
-func (c *Config) PolicyRules() []policy.UserRule {
-	var rules []policy.UserRule
-	actions := c.StringMap("policy.rules")
-	for _, rule := range sortedKeys(actions) {
-		rules = append(rules, policy.UserRule{Rule: rule, Action: policy.Action(actions[rule])})
-	}
-	for _, action := range []policy.Action{policy.Allow, policy.Ask, policy.Block} {
-		for _, command := range c.Strings("policy." + string(action)) {
-			// What does not parse was refused when the settings were loaded.
-			if rule, err := policy.ParseRule(command, action); err == nil {
-				rules = append(rules, rule)
-			}
-		}
-	}
-	return slices.Clip(rules)
 }

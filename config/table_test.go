@@ -72,9 +72,6 @@ func TestEveryVariableReachesItsKeyFromEveryLayer(t *testing.T) {
 		if strings.HasSuffix(row.Key, "_mode") && row.Check != nil {
 			value = "0700"
 		}
-		if row.Key == "policy.rules" {
-			value = `{"power":"ask"}`
-		}
 		if row.Type == driver.Table || row.Key == "backend" {
 			continue
 		}
