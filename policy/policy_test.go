@@ -239,3 +239,14 @@ func TestADecisionOfAPart(t *testing.T) {
 		t.Errorf("%+v", none)
 	}
 }
+
+func TestBracesWithUnknownWordsAreWalked(t *testing.T) {
+	ctx := testContext()
+	ctx.Deny = []string{"nothing*"}
+	for _, command := range []string{`rm -rf /{$A,b}`, `for i in {1..5}; do echo {$A,$(date)}; done`, `f() { echo {a,$X}; f; }; f`, `git push --force {$A,b}`} {
+		Check(command, ctx) // which must not panic
+	}
+	if d := Check(`git push --force {$A,b}`, ctx); d.Action != Ask || d.Findings[0].Fixed {
+		t.Errorf("%+v", d)
+	}
+}

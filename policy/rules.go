@@ -147,8 +147,10 @@ func (sh *shell) judge(c *command) {
 	if c.name == "" {
 		return
 	}
-	if pattern, ok := sh.ctx.denies(c.normal()); ok {
-		c.find(denied, Block, "the pattern "+pattern)
+	if len(sh.ctx.Deny) > 0 {
+		if pattern, ok := sh.ctx.denies(c.normal()); ok {
+			c.find(denied, Block, "the pattern "+pattern)
+		}
 	}
 	for _, u := range sh.ctx.User {
 		if u.Action == Allow || !u.fits(c) {
