@@ -29,7 +29,7 @@ func (c *call) audit(r *Result) {
 	}
 	err := c.s.sb.auditLog.Write(audit.Record{
 		Time: time.Now(), ID: r.CallID, Backend: r.Backend, Where: audit.Where(r.Where), Task: r.Task, Session: r.Session,
-		Policy: "not checked", Cause: string(r.Cause), ExitCode: code, Bytes: r.OutputBytes, Duration: r.Duration, Command: c.command,
+		Policy: c.policy, Cause: string(r.Cause), ExitCode: code, Bytes: r.OutputBytes, Duration: r.Duration, Command: c.command,
 	})
 	if err != nil {
 		r.Notices = append(r.Notices, "no audit record was written: "+err.Error())

@@ -25,6 +25,7 @@ type call struct {
 	pty     driver.PTYProcess // of a call on a terminal; else nil
 	opts    *RunOptions
 	tries   int
+	policy  string // what was decided about it, for the audit
 
 	writing   atomic.Int64 // since when the caller's writer has been busy, in Unix nanoseconds; 0 while it is not
 	capturing bool         // this call makes the first state

@@ -61,7 +61,16 @@ type Synced = filesync.Synced
 // to the name given, whose parents are made. A source that ends in /. stands for what is in it. A relative dst starts at
 // the sandbox's home. Nothing is ever half written: each file is renamed to its place when all have arrived. An upload that
 // was cut goes on from there when it is repeated.
+//
+// Where commands are checked (Guarded), so are the paths that are written, and by Download and ReadFile read: ErrDenied.
 func (sb *Sandbox) Upload(ctx context.Context, src, dst string, opts *TransferOptions) (*Transfer, error) {
+	if err := sb.permitPath(ctx, nil, "upload", dst, true, src); err != nil {
+		return nil, err
+	}
+	return sb.upload(ctx, src, dst, opts)
+}
+
+func (sb *Sandbox) upload(ctx context.Context, src, dst string, opts *TransferOptions) (*Transfer, error) {
 	c, done := sb.copying(src, dst, opts)
 	defer done()
 	copied, err := c.To(ctx)
@@ -71,6 +80,13 @@ func (sb *Sandbox) Upload(ctx context.Context, src, dst string, opts *TransferOp
 // Download copies a file or a tree of the sandbox to this machine, in the same way. Nothing is written outside of dst,
 // whatever the sandbox sends; set-user-id bits and devices do not come along.
 func (sb *Sandbox) Download(ctx context.Context, src, dst string, opts *TransferOptions) (*Transfer, error) {
+	if err := sb.permitPath(ctx, nil, "download", src, false, ""); err != nil {
+		return nil, err
+	}
+	return sb.download(ctx, src, dst, opts)
+}
+
+func (sb *Sandbox) download(ctx context.Context, src, dst string, opts *TransferOptions) (*Transfer, error) {
 	c, done := sb.copying(dst, src, opts)
 	defer done()
 	copied, err := c.From(ctx)
@@ -79,13 +95,20 @@ func (sb *Sandbox) Download(ctx context.Context, src, dst string, opts *Transfer
 
 // ReadFile reads a file of the sandbox. One of more than DefaultMaxOutput bytes is an error: Download takes any size.
 func (sb *Sandbox) ReadFile(ctx context.Context, name string) ([]byte, error) {
+	if err := sb.permitPath(ctx, nil, "read", name, false, ""); err != nil {
+		return nil, err
+	}
+	return sb.readFile(ctx, name)
+}
+
+func (sb *Sandbox) readFile(ctx context.Context, name string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "elsewhere-read-")
 	if err != nil {
 		return nil, sb.transferError(err, "read", name)
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "file")
-	done, err := sb.Download(ctx, name, file, &TransferOptions{exact: true})
+	done, err := sb.download(ctx, name, file, &TransferOptions{exact: true})
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +130,13 @@ func (sb *Sandbox) ReadFile(ctx context.Context, name string) ([]byte, error) {
 // WriteFile makes data the content of a file in the sandbox, with this mode. Its parents are made. A reader sees the old
 // content or the new, never a part.
 func (sb *Sandbox) WriteFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
+	if err := sb.permitPath(ctx, nil, "write", name, true, ""); err != nil {
+		return err
+	}
+	return sb.writeFile(ctx, name, data, perm)
+}
+
+func (sb *Sandbox) writeFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
 	dir, err := os.MkdirTemp("", "elsewhere-write-")
 	if err != nil {
 		return sb.transferError(err, "write", name)
@@ -119,7 +149,7 @@ func (sb *Sandbox) WriteFile(ctx context.Context, name string, data []byte, perm
 	if err := os.Chmod(file, perm.Perm()); err != nil {
 		return sb.transferError(err, "write", name)
 	}
-	done, err := sb.Upload(ctx, file, name, &TransferOptions{exact: true})
+	done, err := sb.upload(ctx, file, name, &TransferOptions{exact: true})
 	if err == nil && len(done.Skipped) > 0 {
 		err = sb.transferError(errText(done.Skipped[0].Why), "write", name)
 	}
@@ -129,6 +159,13 @@ func (sb *Sandbox) WriteFile(ctx context.Context, name string, data []byte, perm
 // Sync makes a directory like another one. A file of the destination that was changed since the last sync of this pair, or
 // that differs at the first one, is left as it is and listed (Synced.Conflicts), unless Force says otherwise.
 func (sb *Sandbox) Sync(ctx context.Context, o SyncOptions) (*Synced, error) {
+	tree := ""
+	if !o.FromSandbox {
+		tree = o.Local
+	}
+	if err := sb.permitPath(ctx, nil, "sync", o.Remote, !o.FromSandbox, tree); err != nil {
+		return nil, err
+	}
 	pair := &filesync.Pair{
 		Remote: sb.at().drv, Far: sb.farPath(o.Remote), ToFar: !o.FromSandbox, Place: sb.farPlace(),
 		Exclude: o.Exclude, GitIgnore: o.GitIgnore, Delete: o.Delete, Force: o.Force, DryRun: o.DryRun, Progress: o.Progress,
@@ -145,24 +182,46 @@ func (sb *Sandbox) Sync(ctx context.Context, o SyncOptions) (*Synced, error) {
 	return done, sb.transferError(err, "sync", o.Remote)
 }
 
-// Upload is Sandbox.Upload, but a relative dst starts at the session's directory; so it is with the others below.
+// Upload is Sandbox.Upload, but a relative dst starts at the session's directory; so it is with the others below. What was agreed to
+// for the session counts for them.
 func (s *Session) Upload(ctx context.Context, src, dst string, opts *TransferOptions) (*Transfer, error) {
-	return s.sb.Upload(ctx, src, s.path(ctx, dst), opts)
+	dst = s.path(ctx, dst)
+	if err := s.sb.permitPath(ctx, s, "upload", dst, true, src); err != nil {
+		return nil, err
+	}
+	return s.sb.upload(ctx, src, dst, opts)
 }
 
 // Download is Sandbox.Download from the session's directory.
 func (s *Session) Download(ctx context.Context, src, dst string, opts *TransferOptions) (*Transfer, error) {
-	return s.sb.Download(ctx, s.path(ctx, src), dst, opts)
+	src = s.path(ctx, src)
+	if err := s.sb.permitPath(ctx, s, "download", src, false, ""); err != nil {
+		return nil, err
+	}
+	return s.sb.download(ctx, src, dst, opts)
 }
 
 // ReadFile is Sandbox.ReadFile from the session's directory.
 func (s *Session) ReadFile(ctx context.Context, name string) ([]byte, error) {
-	return s.sb.ReadFile(ctx, s.path(ctx, name))
+	name = s.path(ctx, name)
+	if err := s.sb.permitPath(ctx, s, "read", name, false, ""); err != nil {
+		return nil, err
+	}
+	return s.sb.readFile(ctx, name)
 }
 
 // WriteFile is Sandbox.WriteFile in the session's directory.
 func (s *Session) WriteFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
-	return s.sb.WriteFile(ctx, s.path(ctx, name), data, perm)
+	if err := s.PermitWrite(ctx, name); err != nil {
+		return err
+	}
+	return s.sb.writeFile(ctx, s.path(ctx, name), data, perm)
+}
+
+// PermitWrite asks for what WriteFile asks, and writes nothing: for a program that follows links before it writes. An answer for once
+// is used up by it.
+func (s *Session) PermitWrite(ctx context.Context, name string) error {
+	return s.sb.permitPath(ctx, s, "write", s.path(ctx, name), true, "")
 }
 
 // path makes a relative path start at the session's directory, as the last call left it.

@@ -193,7 +193,13 @@ func (j *Job) Wait(ctx context.Context) (JobStatus, error) {
 
 // Send writes data to the job's standard input. Where the job does not read, it waits for at most 30 s (ErrTimeout: part of data may
 // have been taken). A sandbox without mkfifo is ErrUnsupported, a job that is over or whose input was closed ErrConfig.
+//
+// Where commands are checked, so is what is sent as far as it is a command of bash (ErrDenied); what is sent in parts is not put together.
 func (j *Job) Send(ctx context.Context, data []byte) error {
+	if verdict, err := j.sb.permitInput(ctx, j.meta.Name, string(data)); err != nil {
+		j.sb.auditDenied("", "input of job "+j.meta.Name+": "+string(data), verdict, err)
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, jobSend)
 	defer cancel()
 	err := j.act(ctx, "job send", jobscript.Send, "", bytes.NewReader(data))

@@ -39,8 +39,13 @@ func (s *Session) Start(ctx context.Context, command string, opts *JobOptions) (
 	if err := checkCall(command, run); err != nil {
 		return nil, wrap(err, driver.KindConfig, "job start", s.sb.backend, s.sb.task, "")
 	}
+	verdict, err := s.permitCommand(ctx, "job start", command, opts.Dir, opts.Env)
+	if err != nil {
+		s.sb.auditDenied(s.name, command, verdict, err)
+		return nil, s.sb.telemetry.failed(ctx, "job start", err)
+	}
 	for range 5 {
-		job, taken, err := s.launch(ctx, command, opts, run)
+		job, taken, err := s.launch(ctx, command, verdict, opts, run)
 		if !taken {
 			return job, err
 		}
@@ -49,7 +54,7 @@ func (s *Session) Start(ctx context.Context, command string, opts *JobOptions) (
 }
 
 // launch tries to start a job under one short id; taken says that another job has it.
-func (s *Session) launch(ctx context.Context, command string, opts *JobOptions, run *RunOptions) (job *Job, taken bool, err error) {
+func (s *Session) launch(ctx context.Context, command, verdict string, opts *JobOptions, run *RunOptions) (job *Job, taken bool, err error) {
 	sb := s.sb
 	meta := s.describeJob(command, opts)
 	line, err := meta.Line()
@@ -66,7 +71,7 @@ func (s *Session) launch(ctx context.Context, command string, opts *JobOptions, 
 	}
 	l.Dir, l.End, l.Command = p.info.StateDir, p.scripts, p.sudoText(command)
 	c := newCall(s, command, run)
-	c.text = l.Text()
+	c.text, c.policy = l.Text(), verdict
 	res, err := s.perform(ctx, c, "job start")
 	if err != nil {
 		return nil, false, err

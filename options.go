@@ -1,6 +1,7 @@
 package elsewhere
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"time"
@@ -38,6 +39,12 @@ type SandboxOptions struct {
 	// is started again). After those of a call it gets an empty text before the command begins. It may be called from any
 	// goroutine. May be nil.
 	Progress func(string)
+	// Approve is asked before something is done that a policy asks about, where commands are checked (Sandbox.Guarded): on local and
+	// ssh, and in a container from which a machine can be harmed. It may be called from several goroutines, with the context of the
+	// call that waits for it, for as long as approvals.timeout says. An error is a no, and its text says why. Nil is always no: a
+	// program that runs commands of its own there, and wants no check, sets policy.enabled to false (config.Options.Flags), or allows
+	// what it does by policy.rules.
+	Approve func(ctx context.Context, q PolicyQuestion) (PolicyAnswer, error)
 }
 
 // RunOptions says how one command is run. Nil is: the session's directory, no stdin, no timeout, output merged and

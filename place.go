@@ -20,7 +20,8 @@ type place struct {
 	info    driver.Info
 	scripts *bashscript.Scripts
 	watch   *watchdog
-	askpass bool   // sudo has a program to ask for its password
+	askpass bool // sudo has a program to ask for its password
+	guard   guard
 	instead string // why it is there instead of an earlier one; "" for the first
 
 	lost atomic.Bool // the engine said so: no bash here is used any more
@@ -44,6 +45,7 @@ const (
 func (sb *Sandbox) newPlace(drv driver.Sandbox, instead string) *place {
 	p := &place{sb: sb, drv: drv, info: drv.Info(), instead: instead}
 	p.dropNames()
+	p.guard = sb.newGuard(p.info)
 	p.scripts = bashscript.NewScripts(p.info.KeepEnv)
 	if p.info.Watchdog {
 		p.watch = newWatchdog(p)

@@ -35,7 +35,8 @@ const (
 // Run runs one command (bash text; any size, no NUL) in a bash of its own with the session's state, and waits for its end. A
 // command that fails, times out or is interrupted is a Result with a nil error. Canceling ctx interrupts the command
 // (cause Interrupted); a deadline of ctx ends it as a timeout does. An error is always an *Error: nothing ran, or, for
-// ErrLost, it is not known how the command ended; then the Result holds what came.
+// ErrLost, it is not known how the command ended; then the Result holds what came. ErrDenied says that a policy refused it
+// (SandboxOptions.Approve); the Result then has the cause Denied.
 //
 // Run returns when the command's shell has ended or reported its end. A child that it left in the background does not
 // delay it and is not ended.
@@ -43,10 +44,19 @@ func (s *Session) Run(ctx context.Context, command string, opts *RunOptions) (*R
 	if opts == nil {
 		opts = &RunOptions{}
 	}
-	if err := checkCall(command, opts); err != nil {
+	err := checkCall(command, opts)
+	if err != nil {
 		return nil, s.sb.telemetry.failed(ctx, "run", wrap(err, driver.KindConfig, "run", s.sb.backend, s.sb.task, ""))
 	}
-	return s.perform(ctx, newCall(s, command, opts), "run")
+	c := newCall(s, command, opts)
+	if c.policy, err = s.permitCommand(ctx, "run", command, opts.Dir, opts.Env); err != nil {
+		defer c.close()
+		if errors.Is(err, ErrDenied) {
+			return c.denied(), s.sb.telemetry.failed(ctx, "run", err)
+		}
+		return nil, s.sb.telemetry.failed(ctx, "run", err)
+	}
+	return s.perform(ctx, c, "run")
 }
 
 // perform runs a call to its end; op says what it is.

@@ -15,6 +15,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/internal/audit"
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
+	"github.com/elsewhere-sh/elsewhere/policy"
 )
 
 // Sandbox is one running place in which sessions live. It must be closed. It is safe for concurrent use.
@@ -37,6 +38,11 @@ type Sandbox struct {
 	spillDir    string
 	auditLog    *audit.Log // nil where none is kept
 	telemetry   *telemetry
+
+	rules   []policy.UserRule // the user's own
+	hermes  string            // HERMES_HOME, also where nothing is kept there
+	approve func(context.Context, PolicyQuestion) (PolicyAnswer, error)
+	answers *answers // of what belongs to no session
 
 	sane atomic.Bool // a bash has answered as one should
 	told atomic.Bool // the last text about a slow step stands
@@ -74,6 +80,9 @@ func OpenSandbox(ctx context.Context, cfg *config.Config, opts *SandboxOptions) 
 			"see `elsewhere backends` for those that are")
 	}
 	sb := newSandbox(view, back, opts)
+	if err := sb.takePolicy(view, opts); err != nil {
+		return nil, err
+	}
 	ctx, opened := sb.telemetry.opening(ctx, sb.task)
 	if err := sb.open(ctx, view, opts); err != nil {
 		_ = sb.releaseLease()
@@ -241,10 +250,11 @@ func Open(ctx context.Context, cfg *config.Config, opts *SandboxOptions) (*Sessi
 // first call.
 func (sb *Sandbox) Session(ctx context.Context, name string) (*Session, error) {
 	s := &Session{
-		sb: sb, name: name, first: make(chan struct{}, 1), cwd: sb.at().info.Dir,
+		sb: sb, name: name, first: make(chan struct{}, 1), cwd: sb.at().info.Dir, start: sb.at().info.Dir,
 		saving: map[*shell]struct{}{}, loading: map[string]int{}, shells: map[*shell]struct{}{}, done: make(chan struct{}),
 	}
 	s.first <- struct{}{}
+	s.answers = sb.answersOf(s)
 	if name != "" {
 		if err := s.openNamed(); err != nil {
 			return nil, err

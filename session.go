@@ -33,6 +33,9 @@ type Session struct {
 	mark     uint32 // in the limits of all its processes
 	closeAll bool   // Close closes the sandbox too
 
+	start   string   // the directory in which it began
+	answers *answers // what was agreed to
+
 	first chan struct{} // holds one token: whoever takes it makes the first state
 
 	mu      sync.Mutex

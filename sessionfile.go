@@ -1,6 +1,7 @@
 package elsewhere
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -42,6 +43,8 @@ type sessionData struct {
 	Old     []string  `json:"old,omitempty"`
 	Dir     string    `json:"dir"`
 	DirB64  string    `json:"dir_b64,omitempty"` // where Dir is not UTF-8
+	Start   string    `json:"start,omitempty"`   // where it began, where that is UTF-8
+	Agreed  []agreed  `json:"agreed,omitempty"`
 	Created time.Time `json:"created"`
 	Used    time.Time `json:"used"`
 }
@@ -97,6 +100,9 @@ func (s *Session) openNamed() error {
 			ID: bashscript.NewID(), Mark: bashscript.NewSessionMark(), Created: now, Used: now,
 		}
 		f.data.setCwd(sb.at().info.Dir)
+		if f.data.DirB64 == "" {
+			f.data.Start = f.data.Dir
+		}
 		return f.write()
 	})
 	var corrupt *corruptError
@@ -111,6 +117,7 @@ func (s *Session) openNamed() error {
 		sb.behind(func() { sb.removeSession(context.Background(), &expired) })
 	}
 	s.id, s.mark = f.data.ID, f.data.Mark
+	s.start = cmp.Or(f.data.Start, s.start)
 	s.state, s.cwd = stateRef{path: f.data.State}, f.data.Cwd()
 	return nil
 }

@@ -53,7 +53,8 @@ const hangWait = time.Second
 // Shell runs a command (bash text) on a pseudo-terminal; an empty one is an interactive bash. It begins with the session's state,
 // and what it leaves is the session's state after it, as with Run. It returns when the command has begun. ctx is the life of the
 // terminal: when it is canceled the terminal is hung up (HUP, then after a second TERM, the grace, KILL) and the result's cause is
-// Interrupted. A backend that has no terminals is an ErrUnsupported.
+// Interrupted. A backend that has no terminals is an ErrUnsupported. A policy may refuse the command, as with Run (ErrDenied); what is
+// typed is not looked at.
 func (s *Session) Shell(ctx context.Context, command string, opts *TerminalOptions) (*Terminal, error) {
 	if opts == nil {
 		opts = &TerminalOptions{}
@@ -69,10 +70,19 @@ func (s *Session) Shell(ctx context.Context, command string, opts *TerminalOptio
 		return nil, wrap(errText("this backend has no pseudo-terminals"), driver.KindUnsupported, "shell", s.sb.backend, s.sb.task,
 			"run the command without one")
 	}
+	verdict := notChecked
+	if command != "" {
+		var err error
+		if verdict, err = s.permitCommand(ctx, "shell", command, opts.Dir, opts.Env); err != nil {
+			s.sb.auditDenied(s.name, command, verdict, err)
+			return nil, s.sb.telemetry.failed(ctx, "shell", err)
+		}
+	}
 	if !s.begin() {
 		return nil, wrap(errText("the session is closed"), driver.KindConfig, "shell", s.sb.backend, s.name, "open it again")
 	}
 	c := newCall(s, cmp.Or(command, interactive), run)
+	c.policy = verdict
 	ctx, cancel := context.WithCancel(c.requested(ctx, "shell"))
 	t := &Terminal{c: c, shown: shown, cancel: cancel, done: make(chan struct{})}
 	err := c.prepare(ctx, func(ctx context.Context, state stateRef) (*shell, error) {

@@ -28,7 +28,7 @@ var (
 func commonRows() []driver.Setting {
 	var rows []driver.Setting
 	for _, group := range [][]driver.Setting{
-		placeRows, sessionRows, processRows, sandboxRows, syncRows, toolRows, outputRows, egressRows, bubblewrapRows,
+		placeRows, sessionRows, processRows, sandboxRows, syncRows, toolRows, outputRows, policyRows, egressRows, bubblewrapRows,
 	} {
 		rows = append(rows, group...)
 	}

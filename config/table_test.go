@@ -11,7 +11,7 @@ import (
 
 // hermesVariables are the variables of Hermes' settings (F07: a key that one start-up path forgot was a bug each time).
 var hermesVariables = strings.Fields(`
-	TERMINAL_ENV TERMINAL_MODAL_MODE TERMINAL_DEGRADED_MODE TERMINAL_CWD TERMINAL_TEMP_DIR TERMINAL_TIMEOUT
+	HERMES_YOLO_MODE TERMINAL_ENV TERMINAL_MODAL_MODE TERMINAL_DEGRADED_MODE TERMINAL_CWD TERMINAL_TEMP_DIR TERMINAL_TIMEOUT
 	TERMINAL_LIFETIME_SECONDS TERMINAL_DAEMON_TERM_GRACE_SECONDS TERMINAL_HOME_MODE TERMINAL_PERSISTENT_SHELL
 	TERMINAL_DOCKER_IMAGE TERMINAL_MODAL_IMAGE TERMINAL_DAYTONA_IMAGE TERMINAL_SINGULARITY_IMAGE TERMINAL_VERCEL_RUNTIME
 	TERMINAL_VERCEL_IMAGE TERMINAL_CONTAINER_CPU TERMINAL_CONTAINER_MEMORY TERMINAL_CONTAINER_DISK
@@ -36,7 +36,7 @@ var hermesKeys = strings.Fields(`
 	tool_output.max_bytes tool_output.max_lines tool_output.max_line_length security.redact_secrets
 	delegation.surface_child_process_notifications proxy.enabled proxy.tunnel_port proxy.auto_install proxy.credential_source
 	proxy.enforce_on_docker proxy.allow_env_fallback proxy.upstream_deny_cidrs proxy.extra_allowed_hosts daytona_create_mode
-	daytona_snapshot daytona_language daytona_name_prefix daytona_name_scope daytona_ephemeral`)
+	approvals.mode approvals.timeout approvals.deny daytona_snapshot daytona_language daytona_name_prefix daytona_name_scope daytona_ephemeral`)
 
 func table(t *testing.T) []driver.Setting {
 	t.Helper()

@@ -37,7 +37,7 @@ func (l *loaded) noteUnknown(d *document, group string, f field) {
 	key := f.key
 	switch group {
 	case "terminal":
-	case "egress", "tool_output":
+	case "egress", "tool_output", "policy":
 		key = group + "." + f.key
 	default:
 		return

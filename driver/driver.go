@@ -208,6 +208,10 @@ type Info struct {
 	// ScrubProfile is bash text run after the login files when terminal.scrub_profile is on, or "".
 	ScrubProfile string
 
+	// Exposure says what of a machine commands here can reach, as the engine has it and not as the settings asked for it: where
+	// there is anything, commands are checked before they run. The zero is nothing: the boundary holds.
+	Exposure Exposure
+
 	// Features is what is in force here: isolation, limits, network, persistence.
 	Features []Feature
 
@@ -216,6 +220,33 @@ type Info struct {
 	// Recreated says, where the backend remembers that this task had a sandbox, why this is another one or was started anew
 	// although nobody asked for that; "" otherwise. The first result has it.
 	Recreated string
+}
+
+// Exposure is what of a machine commands in a sandbox can reach, or harm, from within.
+type Exposure struct {
+	// Machine says that commands run on a machine itself, with no boundary but their user's rights (local, ssh), and Here that
+	// it is this one, so that its paths mean the same to elsewhere.
+	Machine bool
+	Here    bool
+	// Mounts are the machine's paths in a container.
+	Mounts []Mount
+	// Devices are devices of the machine in a container, by path or by a word for people; not those that every container has.
+	Devices []string
+	// HostNetwork and HostPID say that a container shares the machine's network or process namespace.
+	HostNetwork bool
+	HostPID     bool
+	// Privileged says that a container has all rights on its machine, EngineSocket that the engine can be told from within to
+	// do anything; a socket of a usual name among Mounts need not be said twice.
+	Privileged   bool
+	EngineSocket bool
+}
+
+// Mount is a path of the machine in a container.
+type Mount struct {
+	Target   string // in the container
+	Source   string // on the machine, or the name of a volume of its engine
+	Writable bool
+	Ours     bool // the driver's own for this sandbox alone: its files, its state
 }
 
 // Feature is one property of a sandbox and whether it is in force.

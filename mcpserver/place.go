@@ -50,7 +50,7 @@ func (p *place) open(ctx context.Context, told *progress) (*elsewhere.Sandbox, e
 	}
 	sandbox, err := elsewhere.OpenSandbox(ctx, p.server.opts.Config, &elsewhere.SandboxOptions{
 		Backend: p.name, Task: p.server.opts.Task, Environ: p.server.opts.Environ, ThrowAway: p.server.opts.ThrowAway,
-		Logger: p.server.log, Progress: p.tell,
+		Logger: p.server.log, Progress: p.tell, Approve: p.server.approve,
 		TracerProvider: p.server.opts.TracerProvider, MeterProvider: p.server.opts.MeterProvider,
 	})
 	if err != nil {

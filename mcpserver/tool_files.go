@@ -165,7 +165,12 @@ func (s *Server) writeFile(ctx context.Context, c *call, in writeInput) answer[w
 	}
 	// The directory is the session's when the state of its last call is written.
 	_ = session.Flush(ctx)
-	there, err := c.lookAt(ctx, p, absolute(in.Path, session.Cwd(), p.home()))
+	named := absolute(in.Path, session.Cwd(), p.home())
+	there, err := c.lookAt(ctx, p, named)
+	if err == nil && there.path != named {
+		// A link is looked at as well as the file that it leads to.
+		err = session.PermitWrite(ctx, named)
+	}
 	if err != nil {
 		return out.failed(err)
 	}

@@ -138,6 +138,7 @@ func handler[In, Out any](s *Server, do func(context.Context, *call, In) answer[
 			return nil, none, err
 		}
 		defer done()
+		ctx = withAsked(ctx, req.Session)
 		told := newProgress(ctx, req)
 		a := do(ctx, &call{client: c, req: req, told: told}, in)
 		told.stop()
@@ -201,8 +202,11 @@ func (s *Server) foreground(ctx context.Context, c *call, session *elsewhere.Ses
 			res.Notices = append(res.Notices, ferr.Error())
 		}
 	}
-	if res == nil {
+	if res == nil || res.Cause == elsewhere.Denied {
 		seen.discard()
+		if res != nil {
+			out.fill(res)
+		}
 		return out.failed(err)
 	}
 	out.fill(res)
@@ -352,6 +356,9 @@ func errorText(e *resultjson.Error) string {
 	text := "elsewhere failed (" + string(e.Kind) + "): " + e.Message
 	if e.Hint != nil {
 		text = strings.TrimRight(text, ".;") + "; " + *e.Hint
+	}
+	if e.Kind == driver.KindDenied {
+		text += ". Do not try to reach the same in another way: tell the user what you wanted to do and why"
 	}
 	return text
 }

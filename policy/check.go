@@ -22,6 +22,9 @@ const (
 func Check(command string, ctx Context) Decision {
 	c := &checker{ctx: ctx, steps: maxSteps, parse: maxParsed, seen: map[Finding]bool{}, files: map[string]string{}, kinds: map[string]judged{}}
 	sh := newShell(c)
+	if pattern, ok := ctx.denies(command); ok {
+		c.add(Finding{Rule: denied, Action: Block, Reason: "the pattern " + pattern, Where: command, Command: shortenTo(command)})
+	}
 	sh.text(command, "")
 	if c.steps <= 0 {
 		c.doubt("too-complex", command)

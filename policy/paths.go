@@ -180,6 +180,11 @@ func (c Context) kindOf(p string) (kind, bool) {
 			return kind{"blocked-path", "blocked-path"}, true
 		}
 	}
+	for _, g := range c.Given {
+		if within(p, path.Clean(g)) {
+			return kind{"", "write-credentials"}, true
+		}
+	}
 	if within(p, "/dev") && p != "/dev" {
 		for _, d := range harmlessDevices {
 			if below(p, d) {

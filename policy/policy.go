@@ -46,12 +46,17 @@ type Context struct {
 	Temp       []string // directories for temporary files; nil is /tmp, /var/tmp and /private/tmp
 	HermesHome string   // "" is Home/.hermes
 	Blocked    []string // further paths that may be neither read nor written, with what is below them
+	Given      []string // paths that were put there to be read, with what is below them, whatever the table says of them
 
 	// Env has variables whose values are known, as the session left them. Others are unknown.
 	Env map[string]string
 
 	// User has the user's own rules; the strictest that fits a command wins over the built-in ones.
 	User []UserRule
+
+	// Deny has patterns (* is any text, ? one character, case does not matter) of commands that are blocked, whatever else is
+	// set: each command as bash would run it is compared with them, and the text as a whole.
+	Deny []string
 
 	// Answers knows what has been agreed to before. Nil is nothing.
 	Answers Answers
@@ -147,7 +152,29 @@ func (c Context) decide(found []Finding) Decision {
 	return d
 }
 
+// Only returns the decision of those findings that keep says yes to.
+func (d Decision) Only(keep func(Finding) bool) Decision {
+	only := Decision{Action: Allow}
+	for _, f := range d.Findings {
+		if !keep(f) {
+			continue
+		}
+		if f.Action.stricter(only.Action) {
+			only.Action, only.Rule, only.Reason, only.Where = f.Action, f.Rule, f.Reason, f.Where
+		}
+		only.Findings = append(only.Findings, f)
+	}
+	only.Hint = hint(only)
+	return only
+}
+
 func hint(d Decision) string {
+	switch {
+	case d.Rule == denied:
+		return "it is one of your own patterns, in the settings: " + denied
+	case d.Rule == yours:
+		return "it is a rule of your own, in the settings: policy.ask or policy.block"
+	}
 	switch d.Action {
 	case Block:
 		return "if this is really wanted, run it yourself, or allow the rule in the settings: policy.rules." + d.Rule + ": allow"

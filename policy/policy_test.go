@@ -177,3 +177,76 @@ func TestWhatIsGuardedIsComputedFromWhatIsMounted(t *testing.T) {
 		}
 	}
 }
+
+func TestPatternsOfTheUserBlockWhateverElseIsAllowed(t *testing.T) {
+	ctx := testContext()
+	ctx.Deny = []string{"git push --force*", "*secret-tool*"}
+	ctx.User = []UserRule{{Rule: "force-push", Action: Allow}}
+	for command, want := range map[string]Action{
+		"git push":                                Allow,
+		"git push --force origin main":            Block,
+		"GIT PUSH --FORCE":                        Block,
+		"cd x && sudo git pu\"\"sh --force":       Block,
+		"echo 'git push --force'":                 Allow,
+		"echo a | secret-tool b":                  Block,
+		"bash -c 'cd /tmp; git push --force ori'": Block,
+	} {
+		d := Check(command, ctx)
+		if d.Action != want || want == Block && (d.Rule != Denied || !strings.Contains(d.Hint, Denied)) {
+			t.Errorf("%s: %+v, want %s", command, d, want)
+		}
+	}
+}
+
+func TestWhatWasGivenToBeReadMayBeReadAndNotReplaced(t *testing.T) {
+	ctx := testContext()
+	p := ctx.Home + "/.hermes/google_token.json"
+	if d := CheckPath(p, false, ctx); d.Action != Block {
+		t.Errorf("%+v", d)
+	}
+	ctx.Given = []string{p}
+	if d := CheckPath(p, false, ctx); d.Action != Allow {
+		t.Errorf("%+v", d)
+	}
+	if d := CheckPath(p, true, ctx); d.Action != Block {
+		t.Errorf("%+v", d)
+	}
+	ctx.Blocked = []string{p}
+	if d := CheckPath(p, false, ctx); d.Rule != "blocked-path" {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestARuleIsWrittenAsACommand(t *testing.T) {
+	u, err := ParseRule(`git push '--force*' "my branch" **`, Allow)
+	if err != nil || u.Command != "git" || strings.Join(u.Args, "|") != "push|--force*|my branch|**" || u.Action != Allow {
+		t.Errorf("%+v, %v", u, err)
+	}
+	for _, bad := range []string{"", "a; b", "a | b", "a > b", "a $(b)", "X=1 a", "/bin/rm x", "a ** b", "a '", "! a", "a &"} {
+		if u, err := ParseRule(bad, Block); err == nil {
+			t.Errorf("%q is taken: %+v", bad, u)
+		}
+	}
+}
+
+func TestADecisionOfAPart(t *testing.T) {
+	d := Check("git push --force; rm -rf /", testContext())
+	only := d.Only(func(f Finding) bool { return f.Rule == "force-push" })
+	if d.Action != Block || only.Action != Ask || only.Rule != "force-push" || len(only.Findings) != 1 || only.Hint == "" {
+		t.Errorf("%+v\n%+v", d, only)
+	}
+	if none := d.Only(func(Finding) bool { return false }); none.Action != Allow || none.Hint != "" {
+		t.Errorf("%+v", none)
+	}
+}
+
+func TestBracesWithUnknownWordsAreWalked(t *testing.T) {
+	ctx := testContext()
+	ctx.Deny = []string{"nothing*"}
+	for _, command := range []string{`rm -rf /{$A,b}`, `for i in {1..5}; do echo {$A,$(date)}; done`, `f() { echo {a,$X}; f; }; f`, `git push --force {$A,b}`} {
+		Check(command, ctx) // which must not panic
+	}
+	if d := Check(`git push --force {$A,b}`, ctx); d.Action != Ask || d.Findings[0].Fixed {
+		t.Errorf("%+v", d)
+	}
+}

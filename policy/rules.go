@@ -109,8 +109,28 @@ func table() []Rule {
 	}
 }
 
-// yours is the name of findings of the user's own rules.
-const yours = "your-rule"
+// yours is the name of findings of the user's own rules, and denied of those of his patterns (Context.Deny).
+const (
+	yours  = "your-rule"
+	denied = "approvals.deny"
+)
+
+// Denied is the name of findings of Context.Deny.
+const Denied = denied
+
+// denies reports which pattern of Context.Deny fits a text.
+func (c Context) denies(text string) (pattern string, ok bool) {
+	if len(c.Deny) == 0 {
+		return "", false
+	}
+	text = strings.ToLower(strings.TrimSpace(text))
+	for _, pattern := range c.Deny {
+		if glob(strings.ToLower(pattern), text) {
+			return pattern, true
+		}
+	}
+	return "", false
+}
 
 // judge compares a command with all rules.
 func (sh *shell) judge(c *command) {
@@ -126,6 +146,11 @@ func (sh *shell) judge(c *command) {
 	}
 	if c.name == "" {
 		return
+	}
+	if len(sh.ctx.Deny) > 0 {
+		if pattern, ok := sh.ctx.denies(c.normal()); ok {
+			c.find(denied, Block, "the pattern "+pattern)
+		}
 	}
 	for _, u := range sh.ctx.User {
 		if u.Action == Allow || !u.fits(c) {

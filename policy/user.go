@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/elsewhere-sh/elsewhere/internal/shellwords"
 )
 
 // UserRule is a rule of the user's settings: either Rule names a built-in one, whose action it changes, or Command and
@@ -21,6 +25,29 @@ type UserRule struct {
 	Args    []string
 	Action  Action
 	Reason  string // of a rule of one's own; may be empty
+}
+
+// ParseRule makes a rule of a command as one writes it in a shell, each word one of Args: `git push --force*`. Nothing in it is
+// expanded.
+func ParseRule(text string, action Action) (UserRule, error) {
+	wrong := fmt.Errorf("%q: write one command with its arguments, quoted as in a shell, and no more", text)
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	if err != nil || len(file.Stmts) != 1 || len(file.Stmts[0].Redirs) > 0 || file.Stmts[0].Background || file.Stmts[0].Negated {
+		return UserRule{}, wrong
+	}
+	call, ok := file.Stmts[0].Cmd.(*syntax.CallExpr)
+	if !ok || len(call.Assigns) > 0 || len(call.Args) == 0 {
+		return UserRule{}, wrong
+	}
+	var words []string
+	for _, w := range shellwords.Words(call.Args) {
+		if !w.Literal {
+			return UserRule{}, wrong
+		}
+		words = append(words, w.Text)
+	}
+	u := UserRule{Command: words[0], Args: words[1:], Action: action}
+	return u, u.Validate()
 }
 
 // Validate returns an error that names what is wrong with the rule.

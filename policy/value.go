@@ -279,7 +279,7 @@ func (sh *shell) substitutions(node syntax.Node) {
 	if node == nil {
 		return
 	}
-	syntax.Walk(node, func(n syntax.Node) bool {
+	walkTree(node, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.CmdSubst:
 			sh.part(n, false, false)

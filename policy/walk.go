@@ -263,7 +263,7 @@ func (sh *shell) function(cmd *syntax.FuncDecl) {
 // multiplies reports whether a function's body starts the function again more than once, or beside itself.
 func multiplies(body *syntax.Stmt, name string) bool {
 	calls, beside := 0, false
-	syntax.Walk(body, func(n syntax.Node) bool {
+	walkTree(body, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Stmt:
 			beside = beside || n.Background && callsIt(n, name)
@@ -481,10 +481,23 @@ func (sh *shell) printed(node syntax.Node) string {
 	return strings.TrimSpace(sh.source[from:to])
 }
 
+// walkTree is syntax.Walk that goes into braces too, which stand in words that were split.
+func walkTree(node syntax.Node, visit func(syntax.Node) bool) {
+	syntax.Walk(node, func(n syntax.Node) bool {
+		if braces, ok := n.(*syntax.BraceExp); ok {
+			for _, word := range braces.Elems {
+				walkTree(word, visit)
+			}
+			return false
+		}
+		return visit(n)
+	})
+}
+
 // varies reports whether a node depends on variables.
 func varies(node syntax.Node) bool {
 	found := false
-	syntax.Walk(node, func(n syntax.Node) bool {
+	walkTree(node, func(n syntax.Node) bool {
 		if _, ok := n.(*syntax.ParamExp); ok {
 			found = true
 		}

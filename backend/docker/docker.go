@@ -98,10 +98,15 @@ func (s *sandbox) open(ctx context.Context) error {
 	if s.req.ThrowAway {
 		which = "a throw-away one (" + s.plan.config.Image + ")"
 	}
+	exposure, err := s.exposure(ctx)
+	if err != nil {
+		return err
+	}
 	s.info = driver.Info{
 		Host: s.eng.host, SandboxID: shortID(s.id), User: found.user, Home: found.home, Dir: found.dir,
 		StateDir: found.state, PrivateDir: found.private,
 		Linger: true, KeepsChildren: true, Watchdog: true, Tidy: true, Lease: !s.eng.here(), CallEnv: maps.Clone(s.plan.callEnv),
+		Exposure: exposure,
 		Features: append([]driver.Feature{{Name: "container", State: driver.Active, Detail: which}}, s.plan.features...),
 		Notices:  notices, Recreated: s.recreated,
 	}

@@ -43,6 +43,14 @@ func (b *planner) bind(source, target string, readOnly bool) {
 	b.p.host.Mounts = append(b.p.host.Mounts, mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: readOnly})
 }
 
+// isOurs notes that a mount is not the user's, who cannot be harmed through it.
+func (b *planner) isOurs(source, target string) {
+	if b.p.ours == nil {
+		b.p.ours = map[string]string{}
+	}
+	b.p.ours[target] = source
+}
+
 // checkMounts refuses what Podman's interface for Docker takes apart at its commas, and would say so in words of its own.
 func (b *planner) checkMounts() error {
 	if !b.podman {
@@ -129,6 +137,7 @@ func (b *planner) addSource(source, target string, readOnly bool, who string) er
 	switch name := path.Base(filepath.ToSlash(resolved)); {
 	case slices.Contains(engineSockets, name), socket(resolve(strings.TrimPrefix(b.engineHost, "unix://"))), slices.ContainsFunc(socketPlaces, socket):
 		// Read-only is no help: connecting is not writing.
+		b.p.socket = true
 		b.weaken("the engine's socket can be reached through " + target + " (" + source + "): what runs in there can do anything on the engine's machine")
 	case slices.ContainsFunc(machinePlaces, func(dir string) bool { return below(resolved, dir) }), b.info.DockerRootDir != "" && below(resolved, b.info.DockerRootDir):
 		b.weaken(source + " is mounted on " + target + ": through it what runs in there can reach into this machine")
@@ -227,6 +236,7 @@ func (b *planner) setKeptData() {
 	for _, place := range b.own() {
 		source := filepath.Join(dir, place.source)
 		b.bind(source, place.target, false)
+		b.isOurs(source, place.target)
 		b.p.dataDirs = append(b.p.dataDirs, source)
 	}
 	b.p.settings["data"] = dir
@@ -260,6 +270,7 @@ func (b *planner) setVolumeData() {
 		name := b.p.name + "-" + place.source
 		b.p.host.Mounts = append(b.p.host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: name, Target: place.target})
 		b.p.volumes = append(b.p.volumes, name)
+		b.isOurs(name, place.target)
 	}
 	b.p.settings["data"] = "volumes"
 	b.p.features = append(b.p.features, keptInVolumes(b.p.volumes))

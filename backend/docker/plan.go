@@ -57,6 +57,11 @@ type plan struct {
 	// directories of the image, where its programs are, that a mount of the user's hides.
 	asked, hidden []string
 
+	// ours are the mounts that are not the user's: what is mounted, by target. socket says that one of the user's leads to the
+	// engine's socket.
+	ours   map[string]string
+	socket bool
+
 	// volumes are volumes of an engine on another machine that hold its files, in place of dataDirs.
 	volumes []string
 	// staging is a directory on this machine that goes with the container; "" for none.

@@ -129,6 +129,7 @@ func (s *starter) open(ctx context.Context, req driver.OpenRequest) (driver.Sand
 		return nil, err
 	}
 	info.Watchdog = true
+	info.Exposure = driver.Exposure{Machine: true, Here: true}
 	info.Host, _ = os.Hostname()
 	info.User = userName()
 	info.Home = toBash(home)

@@ -135,11 +135,20 @@ func (k *keeper) Inspect(ctx context.Context, id string) (driver.SandboxDetail, 
 
 // mountsOf tells what of this machine's directories a process has mounted, as the kernel has it.
 func mountsOf(pid int) []string {
+	var mounts []string
+	for _, m := range boundIn(pid) {
+		mounts = append(mounts, m.String())
+	}
+	return mounts
+}
+
+// boundIn gives what of this machine's directories a process has mounted; their sources start where their file system does.
+func boundIn(pid int) []mount {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 	if err != nil {
 		return nil
 	}
-	var mounts []string
+	var mounts []mount
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
 		i := slices.Index(f, "-")
@@ -147,7 +156,7 @@ func mountsOf(pid int) []string {
 		if i < 6 || len(f) < i+3 || f[3] == "/" || strings.HasPrefix(f[4], "/dev") || strings.HasPrefix(f[4], "/etc/") || strings.HasPrefix(f[4], "/sys") {
 			continue
 		}
-		mounts = append(mounts, mount{source: f[3], target: f[4], readOnly: slices.Contains(strings.Split(f[5], ","), "ro"), kind: "bind, " + f[i+1]}.String())
+		mounts = append(mounts, mount{source: f[3], target: f[4], readOnly: slices.Contains(strings.Split(f[5], ","), "ro"), kind: "bind, " + f[i+1]})
 	}
 	return mounts
 }

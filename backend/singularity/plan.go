@@ -149,6 +149,15 @@ func (p *plan) fingerprint(cfg driver.Config) kept.Settings {
 	return s
 }
 
+// ownMounts are those through which nothing of the user's can be harmed: all that is asked for, and the engine's for temporary files.
+func (p *plan) ownMounts() []mount {
+	own := p.mounts()
+	for _, dir := range []string{"tmp", "var_tmp"} {
+		own = append(own, mount{source: filepath.Join(p.dir, "work", dir), target: "/" + strings.ReplaceAll(dir, "_", "/")})
+	}
+	return own
+}
+
 // mounts are all of the instance's.
 func (p *plan) mounts() []mount {
 	return append([]mount{

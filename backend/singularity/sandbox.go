@@ -86,7 +86,8 @@ func (o *opener) use(ctx context.Context, rec *record, lock *kept.Lock) (_ drive
 		StateDir: path.Join(stateRoot, s.private), PrivateDir: path.Join(stateRoot, s.private),
 		// The pipes lead straight to a bash: they stay open as long as a process holds them, and its stdin ends with us.
 		Linger: false, Watchdog: true, KeepsChildren: true,
-		CallEnv: maps.Clone(p.callEnv), Features: slices.Clone(rec.Features), Notices: p.notices, Recreated: p.recreated,
+		Exposure: exposure(rec, p.ownMounts(), p.gpu),
+		CallEnv:  maps.Clone(p.callEnv), Features: slices.Clone(rec.Features), Notices: p.notices, Recreated: p.recreated,
 	}
 	if !p.throwAway {
 		s.info.StateDir = path.Join(stateRoot, stateName)

@@ -160,7 +160,7 @@ func lastPart(message string) string {
 func (s *sandbox) makeInfo(req driver.OpenRequest, a *account) driver.Info {
 	info := driver.Info{
 		Host: a.host, SandboxID: s.d.name(), User: a.user, Home: a.home, Dir: a.dir,
-		StateDir: a.state, PrivateDir: a.private,
+		StateDir: a.state, PrivateDir: a.private, Exposure: driver.Exposure{Machine: true},
 		KeepsChildren: true, Watchdog: true, KeepEnv: append([]string(nil), keepEnv...),
 	}
 	info.CallEnv, info.Notices = scrub.Forward(req.Environ, req.Config.Strings("env_passthrough"))

@@ -220,7 +220,7 @@ func (a *app) oneCall(ctx context.Context, cfg *config.Config, o *runFlags, text
 		if ferr != nil {
 			res.StateSaved, why = false, ": "+ferr.Error()
 		}
-		if !res.StateSaved && res.Cause != elsewhere.Directory {
+		if !res.StateSaved && res.Cause != elsewhere.Directory && res.Cause != elsewhere.Denied {
 			res.Notices = append(res.Notices, fmt.Sprintf("session %s is as it was before this command%s", o.session, why))
 		}
 	}
@@ -296,13 +296,27 @@ func (s *sink) Write(p []byte) (int, error) {
 
 // releasable is r until it is closed: a read of a terminal cannot be broken off, and nothing should wait for one when the
 // command has ended.
+//
+// Nothing is read before somebody reads it: until then what is typed may be the answer to a question.
 func releasable(r io.Reader) io.ReadCloser {
 	to, from := io.Pipe()
-	go func() {
-		_, err := io.Copy(from, r)
-		_ = from.CloseWithError(err)
-	}()
-	return to
+	return &lazy{PipeReader: to, start: sync.OnceFunc(func() {
+		go func() {
+			_, err := io.Copy(from, r)
+			_ = from.CloseWithError(err)
+		}()
+	})}
+}
+
+// lazy is a pipe that begins to be filled when it is first read.
+type lazy struct {
+	*io.PipeReader
+	start func()
+}
+
+func (l *lazy) Read(p []byte) (int, error) {
+	l.start()
+	return l.PipeReader.Read(p)
 }
 
 func sameFile(a, b *os.File) bool {

@@ -173,13 +173,13 @@ func TestAnAgentsWorkOverMCP(t *testing.T) {
 	}
 	a := startPiped(t, p)
 	a.run("git clone -q " + origin + " project && cd project && export STAGE=dev")
-	if out := a.call("terminal", map[string]any{"command": "python3 test_app.py"}); out["exit_code"] != 1.0 {
+	if out := a.call("terminal", map[string]any{"command": "python3 -B test_app.py"}); out["exit_code"] != 1.0 {
 		t.Errorf("%v", out)
 	}
 	file := a.call("read_file", map[string]any{"path": "app.py"})
 	text, _ := file["content"].(string)
 	a.call("write_file", map[string]any{"path": "app.py", "content": strings.Replace(text, "wrong", "hello", 1)})
-	if got := a.run("python3 test_app.py"); got != "ok\n" {
+	if got := a.run("python3 -B test_app.py"); got != "ok\n" {
 		t.Errorf("%q", got)
 	}
 	job, _ := a.call("terminal", map[string]any{"command": "exec python3 -u -m http.server --bind 127.0.0.1 0", "background": true})["job"].(map[string]any)

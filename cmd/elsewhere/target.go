@@ -94,7 +94,7 @@ func (a *app) open(ctx context.Context, cfg *config.Config, t target, throwAway 
 	defer opened()
 	a.startTelemetry(ctx, false)
 	return elsewhere.OpenSandbox(ctx, cfg, &elsewhere.SandboxOptions{
-		Task: t.task, ThrowAway: throwAway, SpawnAhead: &none, Logger: a.log, Progress: progress,
+		Task: t.task, ThrowAway: throwAway, SpawnAhead: &none, Logger: a.log, Progress: progress, Approve: a.approver(t),
 		TracerProvider: a.telemetry.tracers, MeterProvider: a.telemetry.meters,
 	})
 }

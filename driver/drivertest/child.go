@@ -192,7 +192,7 @@ type host struct {
 // host starts a child in this box's place and waits until everything that the job asks for is under way.
 func (b *box) host(job childJob) *host {
 	b.t.Helper()
-	job.HermesHome, job.Environ, job.Settings = b.place.HermesHome, b.place.Environ, map[string]string{"backend": b.h.Backend.Name}
+	job.HermesHome, job.Environ, job.Settings = b.place.HermesHome, b.place.Environ, map[string]string{"backend": b.h.Backend.Name, "policy.enabled": "false"}
 	for k, v := range b.place.Settings {
 		job.Settings[k] = v
 	}

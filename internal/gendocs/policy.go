@@ -14,13 +14,18 @@ const policyIntro = `# Dangerous commands
 Where a command can do harm outside a container, elsewhere looks at it before it runs. It is a seat belt, not a wall: it keeps an agent that
 errs from deleting a home, and does not stop a program that wants to. Where that matters, use a container without writable mounts.
 
-The check is package policy, which Go programs can call; elsewhere's own programs do not ask it yet.
+Every way to run a command goes through it: ` + "`elsewhere run`, `job start`, `run -t`" + `, the tools of ` + "`elsewhere mcp`" + `, the library. So do the
+paths of the file tools, of ` + "`cp` and `sync`" + `, and what is sent to a job.
 
 ## Where commands are checked
 
 On local and ssh, and in a container that has a writable mount of yours, a device, the machine's network or process namespace, its engine's
 socket, or all privileges: computed from what is really mounted, not from what the settings asked for. In other containers and in the clouds
-nothing is checked: the container is the boundary.
+nothing is checked: the container is the boundary. (Only ` + "`approvals.deny`" + ` holds everywhere.) An Apptainer instance shares the machine's network
+unless ` + "`terminal.singularity_network`" + ` is off, so that it is guarded.
+
+*The workspace* is the directory in which the session began, and those of ` + "`policy.workspace`" + `: a command may delete there as it likes, and in
+temporary directories. A home directory is too wide to be one: over ssh, where sessions begin there, set ` + "`terminal.cwd` or `policy.workspace`" + `.
 
 ## What is looked at
 
@@ -41,7 +46,9 @@ command, a variable that the session does not know, symbolic links, a Makefile, 
 misses beside what is found. A text that bash would not parse, is longer than 24 KiB (long here-documents that nothing expands do not
 count) or too involved to be checked in some 50 ms is asked about.
 
-The same tables of paths hold for the file tools, for copies into such a place, and for what is typed into a job.
+The same table of paths holds for the file tools and for copies (` + "`cp`, `sync`" + `) into such a place and out of it; on local a link counts as what it leads to,
+too. What is sent to a job is looked at as a command of bash, since the job may be a shell; what bash would not read is let through, and so is
+what is typed on a terminal, what a command reads from its standard input, and a line that is sent in parts.
 
 ## Actions
 
@@ -51,7 +58,12 @@ The same tables of paths hold for the file tools, for copies into such a place, 
 | ask | somebody has to agree: at the terminal, or through the MCP client; nobody to ask means no |
 | block | it does not run; an answer does not help, a rule in the settings does |
 
-*Once* counts for one call, *this session* until it ends; *always* is kept in ` + "`HERMES_HOME/elsewhere/policy.json`" + ` (0600). An answer is kept with the rule, the command as
+Who is asked: with ` + "`elsewhere run`" + ` and its like the person at the terminal, where standard input and standard error are one and there is no
+` + "`--json`" + `; with ` + "`elsewhere mcp`" + ` the user of a client that has elicitation; with the library whoever ` + "`SandboxOptions.Approve`" + ` asks. No answer within
+` + "`approvals.timeout`" + ` is no. What is refused does not run, not even in part: the result has the cause ` + "`denied`" + `, the error the rule, its reason and how to allow
+it, the process ends with 125, and the audit record says ` + "`denied: RULE`" + ` (or ` + "`asked: once: RULE`, `allow`, `not asked: RULE`, `not checked`" + `).
+
+*Once* counts for one call, *this session* until it ends (a named session: until it is removed); *always* is kept in ` + "`HERMES_HOME/elsewhere/policy.json`" + ` (0600). An answer is kept with the rule, the command as
 bash would run it, and its directory, never as a pattern of text: the same push to another branch is asked about again. What is known only
 when it runs can be agreed to once only.
 
@@ -98,16 +110,39 @@ func policyPage() string {
 }
 
 const policyAllow = `
-## Changing rules
+## Settings
 
-A user's rule either names a built-in one and gives it another action, or describes commands by their name and arguments, in which ` + "`*`" + ` is any
-text and ` + "`?`" + ` one character; they are compared with the command after its quotes and constants are resolved. Of the user's rules that fit, the
-strictest counts.
+In ` + "`HERMES_HOME/config.yaml`" + `:
 
-- A rule that asks or blocks fits where its arguments occur in this order, with others between them: ` + "`npm`, `[publish]`" + `.
-- A rule that allows has to fit all arguments; ` + "`**`" + ` at the end takes the rest: ` + "`git`, `[push, --force-with-lease, origin, my/*]`" + `. It allows only the one command, not its
-  neighbours, and never an argument that is known only when the command runs, a path with ` + "`..`" + ` under a pattern with a slash, or a redirection
-  to a file.
+` + "```yaml" + `
+policy:
+  rules: {force-push: allow, write-startup: block}   # other actions for built-in rules
+  allow: ["git push --force-with-lease origin my/*"] # commands of your own: these run,
+  ask: ["npm publish"]                               # these are asked about,
+  block: ["terraform apply"]                         # these do not run
+  workspace: [~/src]                                 # more directories that are free
+  blocked_paths: [~/taxes]                           # neither read nor written
+  enabled: true                                      # false looks at nothing at all
+approvals:                                           # as Hermes has it
+  mode: manual                                       # off: asks nobody, and runs what would be asked about
+  timeout: 300                                       # seconds
+  deny: ["git push --force*"]                        # patterns, on every backend
+` + "```" + `
 
-A Go program gives them as ` + "`policy.Context.User`" + `.
+For one call: ` + "`--set approvals.mode=off`, `--set 'policy.rules={\"force-push\":\"allow\"}'`, `--set policy.enabled=false`" + `. Hermes' variable
+` + "`HERMES_YOLO_MODE=1`" + ` does what ` + "`mode: off`" + ` does. As in Hermes, what is blocked stays blocked then; unlike there, a rule that blocks can be
+allowed by its name, and ` + "`smart`" + ` (a model that answers) is ` + "`manual`" + `. Hermes' ` + "`command_allowlist`" + ` is not read: it names Hermes' own patterns.
+
+- A rule that asks or blocks fits where its arguments occur in this order, with others between them; ` + "`*`" + ` is any text and ` + "`?`" + ` one
+  character. They are compared with the command after its quotes and constants are resolved. Of the rules that fit, the strictest counts.
+- A rule that allows has to fit all arguments; ` + "`**`" + ` at the end takes the rest. It allows only the one command, not its neighbours, and never
+  an argument that is known only when the command runs, a path with ` + "`..`" + ` under a pattern with a slash, or a redirection to a file.
+- A pattern of ` + "`approvals.deny`" + ` is compared with the whole text and with each command in it; case does not matter.
+
+## In a Go program
+
+The check is on by default, and without ` + "`SandboxOptions.Approve`" + ` the answer is always no: a program that hands a model's commands on is safe when
+its author never thought of this. One that runs its own commands sets ` + "`policy.enabled`" + ` to false (` + "`config.Options.Flags`" + `). ` + "`Sandbox.Guarded`" + ` says whether
+and why a place is guarded, ` + "`errors.As`" + ` with a ` + "`*elsewhere.Denial`" + ` what was refused. A check of a small command takes some 30 µs; where
+nothing is guarded it takes nothing.
 `
