@@ -119,9 +119,9 @@ func connect(req driver.OpenRequest) (*api, error) {
 		}
 		token = oidc
 	case len(missing) == 3:
-		return nil, failure(driver.KindConfig, "vercel needs to know who you are: set VERCEL_TOKEN (make one at https://vercel.com/account/settings/tokens), VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or VERCEL_OIDC_TOKEN")
+		return nil, failure(driver.KindConfig, "vercel needs to know who you are; set VERCEL_TOKEN (make one at https://vercel.com/account/settings/tokens), VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or VERCEL_OIDC_TOKEN")
 	default:
-		return nil, failure(driver.KindConfig, "VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID go together: %s is not set", strings.Join(missing, " and "))
+		return nil, failure(driver.KindConfig, "VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID go together: %s is not set; set all three", strings.Join(missing, " and "))
 	}
 	base := strings.TrimRight(cfg.String("vercel_api_url"), "/")
 	if base == "" {

@@ -50,7 +50,7 @@ async function main() {
   const c = await box.runCommand({ cmd: 'bash', args: ['-c', 'trap "echo got; exit 9" TERM; echo ready; while :; do sleep 0.05; done'], detached: true })
   let text = ''
   for await (const line of c.logs()) {
-    text += line.data
+    if (line.stream === 'stdout') text += line.data
     if (line.data.includes('ready')) await c.kill('SIGTERM')
   }
   assert.equal((await c.wait()).exitCode, 9)
