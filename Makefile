@@ -18,7 +18,8 @@ CLOUDS := ./backend/modal ./backend/daytona ./backend/vercel
 
 # Under the race detector a container engine's cases are those in which many things happen at once: the rest is the same code of ours
 # on another transport, and is run on local.
-RACE_ENGINES := ./backend/docker ./backend/singularity ./backend/ssh
+# Apptainer has only its own tests there, since its instances take longest.
+RACE_ENGINES := ./backend/docker ./backend/ssh
 RACE_CASES := ^Test[^C]|^TestC[^o]|^TestCo[^n]|^TestCon[^f]|^TestConformance$$/^backend=/^(kill|lost|orphans|spawn_ahead|concurrency)$$
 
 # How the report ends where REPEAT_FAILED let it repeat what failed, and all that passed.
@@ -41,7 +42,8 @@ clouds: bin/report ## the clouds' backends against their emulators
 
 race: bin/report ## the same with the race detector, without the size tests, one package at a time: the detector takes the processors
 	set -o pipefail; export CGO_ENABLED=1; { \
-		$(GOTEST) -race -short -p 1 $(call others,$(CLOUDS) $(RACE_ENGINES)); first=$$?; \
+		$(GOTEST) -race -short -p 1 $(call others,$(CLOUDS) $(RACE_ENGINES) ./backend/singularity); first=$$?; \
+		$(GOTEST) -race -short -p 1 -skip '^TestConformance$$' ./backend/singularity || first=$$?; \
 		$(GOTEST) -race -short -p 1 -run '$(RACE_CASES)' $(RACE_ENGINES) && exit $$first; } | \
 		bin/report -short -repeat 'go test -race -short' || $(UNSTEADY)
 
