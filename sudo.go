@@ -34,8 +34,12 @@ func (p *place) provideSudo(ctx context.Context) {
 	if password == "" {
 		return
 	}
-	if !sudoBackends[p.sb.backend] {
-		p.info.Notices = append(p.info.Notices, "SUDO_PASSWORD is not used: "+p.sb.backend+" has no account of yours")
+	switch kind := p.sb.back.Name; {
+	case !sudoBackends[kind]:
+		p.info.Notices = append(p.info.Notices, "SUDO_PASSWORD is not used: "+kind+" has no account of yours")
+		return
+	case p.sb.backend != kind:
+		p.info.Notices = append(p.info.Notices, "SUDO_PASSWORD is not used: it is not sent to "+p.sb.backend+", which may be another machine than the one it is for")
 		return
 	}
 	file := p.slotPath(true, "askpass-"+bashscript.NewID())

@@ -85,9 +85,10 @@ func (s *Session) Shell(ctx context.Context, command string, opts *TerminalOptio
 	c.policy = verdict
 	ctx, cancel := context.WithCancel(c.requested(ctx, "shell"))
 	t := &Terminal{c: c, shown: shown, cancel: cancel, done: make(chan struct{})}
+	word := bashscript.NewID()
 	err := c.prepare(ctx, func(ctx context.Context, state stateRef) (*shell, error) {
 		return s.startBy(ctx, func(ctx context.Context, p *place) (*shell, error) {
-			return c.startTerminal(ctx, p, state, command == "", cmp.Or(opts.Rows, defaultRows), cmp.Or(opts.Cols, defaultCols))
+			return c.startTerminal(ctx, p, state, word, command == "", cmp.Or(opts.Rows, defaultRows), cmp.Or(opts.Cols, defaultCols))
 		})
 	})
 	if err != nil {
@@ -97,6 +98,8 @@ func (s *Session) Shell(ctx context.Context, command string, opts *TerminalOptio
 		s.calls.Done()
 		return nil, err
 	}
+	// From here on no other bash is started: one that does not hear it ends without having run the command, which is known by its report.
+	_ = c.sh.write([]byte(word + "\n"))
 	s.sb.goroutines.Go(func() {
 		defer s.calls.Done()
 		t.run(ctx, out)
@@ -126,8 +129,9 @@ func (t *Terminal) run(ctx context.Context, out *io.PipeWriter) {
 	close(t.done)
 }
 
-// startTerminal starts a bash on a terminal that loads state and runs the command. All that it is told waits for it in a file.
-func (c *call) startTerminal(ctx context.Context, p *place, state stateRef, shell bool, rows, cols uint16) (*shell, error) {
+// startTerminal starts a bash on a terminal that loads state and, when it is told word there, runs the command. All else that it is told
+// waits for it in a file.
+func (c *call) startTerminal(ctx context.Context, p *place, state stateRef, word string, shell bool, rows, cols uint16) (*shell, error) {
 	terminals, ok := p.drv.(driver.PTY)
 	if !ok {
 		return nil, errText("this backend has no pseudo-terminals")
@@ -148,7 +152,7 @@ func (c *call) startTerminal(ctx context.Context, p *place, state stateRef, shel
 	c.cwd = s.Cwd()
 	text := append(append([]byte{}, p.scripts.Boot()...), p.scripts.Load(sh.loading)...)
 	text = append(text, p.scripts.Run(bashscript.Run{
-		Cwd: c.cwd, Dir: c.opts.Dir, Terminal: true, ExitTrap: !shell && setsExitTrap(c.command), Env: c.variables(),
+		Cwd: c.cwd, Dir: c.opts.Dir, Terminal: true, Go: word, ExitTrap: !shell && setsExitTrap(c.command), Env: c.variables(),
 		Setup: bashscript.Empty(file), Command: command,
 	})...)
 	token := bashscript.NewToken()

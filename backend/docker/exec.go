@@ -135,6 +135,8 @@ func (s *sandbox) BashPTY(ctx context.Context, spec driver.BashSpec, rows, cols 
 		_, err = p.stdin.Write([]byte("\n"))
 	}
 	if err != nil {
+		// The engine does not end it when its terminal goes.
+		_ = p.Kill(context.WithoutCancel(ctx))
 		_ = p.conn.Close()
 		return nil, s.startFailed(ctx, err)
 	}

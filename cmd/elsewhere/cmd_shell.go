@@ -137,12 +137,15 @@ func (n *nearTerminal) join(ctx context.Context, far *elsewhere.Terminal, input 
 			return nil, ownError("terminal", "start it from another terminal", "the terminal cannot be made ready: %w", err), nil
 		}
 	}
+	sizing, over := context.WithCancel(ctx)
 	stop := onResize(func() {
 		if rows, cols := n.size(); rows > 0 {
-			_ = far.Resize(ctx, rows, cols) // the next change tries again
+			_ = far.Resize(sizing, rows, cols) // the next change tries again
 		}
 	})
 	defer stop()
+	defer n.restore() // whoever waits there has their terminal again
+	defer over()
 	if input {
 		// Nobody waits for it: a read of a terminal cannot be broken off.
 		go func() {

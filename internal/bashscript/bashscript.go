@@ -173,12 +173,16 @@ type Run struct {
 	Dir      string   // the directory for this call alone, or ""
 	Stdin    bool     // the command's stdin follows on the pipe; else it is empty
 	Terminal bool     // stdin is the terminal that stdout is; not with Split
+	Go       string   // a line that has to come from the terminal before the bash goes on; "" for none
 	Split    bool     // keep stdout and stderr apart
 	ExitTrap bool     // the text sets an EXIT trap of its own
 	Env      []string // names and values, alternating: variables of this call alone
 	Setup    string   // bash text run before the command, in the place of Env; trusted
 	Command  string   // no NUL
 }
+
+// goSeconds is how long a bash waits for Run.Go. It comes at once, or never.
+const goSeconds = "60"
 
 // Run encodes a second message.
 func (s *Scripts) Run(r Run) []byte {
@@ -197,7 +201,11 @@ func (s *Scripts) Run(r Run) []byte {
 	if r.Terminal {
 		stdin = "2"
 	}
-	text := "ew_cwd=" + Quote(r.Cwd) + " ew_dir=" + Quote(r.Dir) + " ew_stdin=" + stdin + " ew_split=" + flag(r.Split) +
+	wait := ""
+	if r.Go != "" {
+		wait = "IFS= builtin read -r -s -t " + goSeconds + " ew_x <&193 && [[ $ew_x == " + Quote(r.Go) + " ]] || builtin exit 0\n"
+	}
+	text := wait + "ew_cwd=" + Quote(r.Cwd) + " ew_dir=" + Quote(r.Dir) + " ew_stdin=" + stdin + " ew_split=" + flag(r.Split) +
 		" ew_trap=" + flag(r.ExitTrap) + " ew_check=" + check + " ew_names=(" + names.String() + ") ew_set=" + Quote(set.String()+r.Setup) + " ew_last=" + Quote(last.String()) +
 		" BASH_EXECUTION_STRING=" + Quote(r.Command)
 	return message(text)

@@ -4,7 +4,8 @@ import "strings"
 
 // A bash on a terminal finds what others read from stdin (the boot text and both messages) in a file, since what is read from a
 // terminal is echoed and changed by it. The file is 0600 in a directory of 0700, is emptied by the bash before the command
-// begins, and is removed by its writer.
+// begins, and is removed by its writer. Between the report that it is ready and the command the bash waits for a word on the terminal
+// (Run.Go): one whose report was lost on the way never runs the command, so that another may be started in its place.
 
 // TerminalArgs are the arguments of a bash that reads Boot and the two messages from file. ok is false where the path cannot stand
 // in a command line.
