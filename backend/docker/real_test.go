@@ -506,13 +506,14 @@ func TestRealExtraArgumentsReachTheEngine(t *testing.T) {
 		limits := ""
 		if e.name == "docker" { // Podman then sets others too, which this machine may not allow
 			args += `, "--ulimit", "nofile=100:200"`
-			limits = "100\n200\n"
+			limits = "200\n"
 		}
 		args += "]"
 		b := openBox(t, eng, opening(t, e.withImage("debian", settings{"docker_extra_args": args})))
 		b.wants(`hostname; grep -o '10.9.8.7.other' /etc/hosts | tr '\t' ' '; cat /v/f /m/f; [ -c /dev/mynull ] && echo device`, "boxhost\n10.9.8.7 other\nfile\nfile\ndevice\n")
 		if limits != "" {
-			b.wants("ulimit -Sn; ulimit -Hn", limits)
+			// The soft one is not looked at: a runc up to 1.1 may hand on what its own Go runtime raised it to.
+			b.wants("ulimit -Hn", limits)
 		}
 		b.fails("touch /v/x", "Read-only")
 		b.fails("touch /m/x", "Read-only")
