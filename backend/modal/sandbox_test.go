@@ -528,6 +528,47 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
+func TestWhatIsKeptIsNotEndedByARunThatKeepsNothing(t *testing.T) {
+	a := own(t)
+	none := map[string]string{"container_persistent": "false"}
+	sb := a.mustOpen(t, nil)
+	run(t, sb, "echo kept >/root/f", "")
+	id := sb.Info().SandboxID
+	refused := func() {
+		t.Helper()
+		other, err := a.open(t, none, elsewhere.SandboxOptions{})
+		if err == nil {
+			closeIt(t, other)
+		}
+		if !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "container_persistent") || a.running() != id {
+			t.Errorf("%v; %q runs", err, a.running())
+		}
+	}
+	refused() // while it is used
+	closeIt(t, sb)
+	refused() // while it waits
+	req, err := a.request(none, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep, err := modal.Backend().Keeper(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keep.Close()
+	if err := keep.Stop(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+
+	// One that keeps nothing is not used for what is to be kept: it has none of the files.
+	left, err := modal.Backend().Open(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	modal.Abandon(left)
+	run(t, a.mustOpen(t, nil), "cat /root/f", "kept\n")
+}
+
 func TestTheReaperEndsWhatADeadOwnerLeft(t *testing.T) {
 	a := own(t)
 	// The owner of this request has no lease, so it counts as dead as soon as nobody holds the sandbox.
