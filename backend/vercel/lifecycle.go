@@ -99,7 +99,7 @@ func (s *sandbox) resume(ctx context.Context, old *state) error {
 // decide removes a sandbox that was made with other settings, or that ended without keeping anything, where it may be; else an error
 // says why it is not used.
 func (s *sandbox) decide(ctx context.Context, st *state, running bool) (replaced bool, err error) {
-	had := settingsOf(st.Box.Tags)
+	had := settingsOf(&st.Box)
 	if len(s.plan.settings.Diff(had)) == 0 && (running || st.Box.Persistent) {
 		return false, nil
 	}
