@@ -251,19 +251,35 @@ func TestAHalfMadeSandboxGoesWithoutWhatItStartedFrom(t *testing.T) {
 	}
 }
 
+// swap puts a persistent sandbox in the place of one of the task web, as a process of the same identity on another machine does, whose
+// locks are others.
+func (w *world) swap(name string) {
+	w.t.Helper()
+	w.srv.Destroy(name)
+	req := request(w.home, w.environ, "web", map[string]string{"container_persistent": "true"})
+	req.Identity.Home = w.t.TempDir()
+	if _, err := vercel.Backend().Open(w.ctx(), req); err != nil {
+		w.t.Error(err)
+	}
+}
+
+func TestCloseLeavesWhatHasTakenASandboxsPlace(t *testing.T) {
+	w := newWorld(t)
+	w.settings["container_persistent"] = "false"
+	sb := w.open("web")
+	name := w.one()
+	w.swap(name)
+	w.closes(sb)
+	if w.srv.State(name) != "running" {
+		t.Errorf("the other sandbox is %q", w.srv.State(name))
+	}
+}
+
 func TestTheReaperLeavesWhatHasTakenAnOrphansPlace(t *testing.T) {
 	w := newWorld(t)
 	w.settings["container_persistent"] = "false"
 	w.leave("web")
 	orphan := w.one()
-	swap := func() { // by a process of the same identity on another machine, whose locks are others
-		w.srv.Destroy(orphan)
-		req := request(w.home, w.environ, "web", map[string]string{"container_persistent": "true"})
-		req.Identity.Home = t.TempDir()
-		if _, err := vercel.Backend().Open(w.ctx(), req); err != nil {
-			t.Error(err)
-		}
-	}
 	target, err := url.Parse(w.srv.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +290,7 @@ func TestTheReaperLeavesWhatHasTakenAnOrphansPlace(t *testing.T) {
 		ModifyResponse: func(r *http.Response) error {
 			if strings.HasSuffix(r.Request.URL.Path, "/v2/sandboxes") && !swapped {
 				swapped = true
-				swap()
+				w.swap(orphan)
 			}
 			return nil
 		},
