@@ -7,6 +7,7 @@ package daytona
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -54,11 +55,10 @@ func (a *api) explain(what string, err error) error {
 	if err == nil || kinderr.Of(err) != "" {
 		return err
 	}
-	status, text := cloudhttp.StatusOf(err), strings.ToLower(err.Error())
-	switch {
-	case status == 401, status == 403 && !quota(text):
+	switch status := cloudhttp.StatusOf(err); {
+	case status == 401, status == 403 && !quota(err):
 		return failure(driver.KindUnavailable, "%s: the key is not accepted: check daytona_api_key (DAYTONA_API_KEY) and daytona_api_url (%s): %w", what, a.base, err)
-	case quota(text):
+	case quota(err):
 		return failure(driver.KindUnavailable, "%s: the account's limit is reached: %w", what, err)
 	case status == 404:
 		return failure(driver.KindLost, "%s: %w", what, err)
@@ -72,7 +72,12 @@ func (a *api) explain(what string, err error) error {
 	return failure(driver.KindUnavailable, "%s: %s does not answer; check the network and daytona_api_url (DAYTONA_API_URL): %w", what, a.base, err)
 }
 
-// quota tells whether an error's text, in lower case, is of a limit that the account has reached.
-func quota(text string) bool {
+// quota tells whether an error is of a limit that the account has reached, by what the service says: a request's path has names in it.
+func quota(err error) bool {
+	e, ok := errors.AsType[*cloudhttp.Error](err)
+	if !ok {
+		return false
+	}
+	text := strings.ToLower(e.Code + " " + e.Message)
 	return strings.Contains(text, "limit exceeded") || strings.Contains(text, "quota")
 }

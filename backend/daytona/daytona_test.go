@@ -414,6 +414,57 @@ func TestADeadOwnersSandboxLapsesAndIsReaped(t *testing.T) {
 	}
 }
 
+// leave opens a sandbox and never closes it, as a process that is killed does.
+func (w *world) leave(task string) {
+	w.t.Helper()
+	if _, err := daytona.Backend().Open(w.ctx(), request(w.home, w.environ, task, w.settings)); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, lock := range glob(w.t, filepath.Join(w.home, "elsewhere", "sandboxes", "*.use")) {
+		if err := os.Remove(lock); err != nil { // as if its holder had gone
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func TestWhatIsKeptIsNotDeletedByARunThatKeepsNothing(t *testing.T) {
+	w := newWorld(t)
+	sb := w.open("web")
+	w.want(w.session(sb, ""), `echo kept > ~/file`, "")
+	refused := func() {
+		t.Helper()
+		w.settings["container_persistent"] = "false"
+		none := 0
+		other, err := w.tryOpen(elsewhere.SandboxOptions{Task: "web", SpawnAhead: &none})
+		if err == nil {
+			_ = other.Close(w.ctx())
+		}
+		if !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "container_persistent") {
+			t.Errorf("%v", err)
+		}
+		w.settings["container_persistent"] = "true"
+	}
+	refused() // while it is used
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	refused() // while it is stopped
+	w.leave("web")
+	refused() // while it runs
+	w.want(w.session(w.open("web"), ""), `cat ~/file`, "kept\n")
+
+	// One that keeps nothing is not used for what is to be kept.
+	w.settings["container_persistent"] = "false"
+	w.leave("other")
+	w.settings["container_persistent"] = "true"
+	sb = w.open("other")
+	w.want(w.session(sb, ""), `echo kept > ~/file`, "")
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.session(w.open("other"), ""), `cat ~/file`, "kept\n")
+}
+
 func glob(t *testing.T, pattern string) []string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)

@@ -125,7 +125,7 @@ func (s *sandbox) make(ctx context.Context) error {
 		return errAgain // somebody was first
 	case status == 0 || status >= 500:
 		return s.madeAfterAll(ctx, err)
-	case quota(strings.ToLower(err.Error())):
+	case quota(err):
 		return s.explainQuota(ctx, err)
 	default:
 		return err
@@ -209,7 +209,7 @@ func (s *sandbox) run(ctx context.Context, b *box) error {
 			if status := cloudhttp.StatusOf(err); status == http.StatusConflict || status == http.StatusBadRequest {
 				asked, err = false, nil // it changes: the next look shows how
 			}
-			if err != nil && quota(strings.ToLower(err.Error())) {
+			if quota(err) {
 				err = s.explainQuota(ctx, err)
 			}
 			return false, err

@@ -67,6 +67,8 @@ func makePlan(req driver.OpenRequest, cloud bool) (*plan, error) {
 	p.network(cfg)
 	p.lapse(cfg)
 	p.settings["daytona_target"] = p.body.Target
+	// What is deleted on close and what is kept are two things: neither is used as the other.
+	p.settings["container_persistent"] = strconv.FormatBool(p.persist)
 	p.body.Labels = p.labels(req)
 	p.body.Labels[labelFingerprint], p.body.Labels[labelSettings] = p.settings.Fingerprint(), p.settings.String()
 	return p, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	"github.com/elsewhere-sh/elsewhere/internal/signame"
 )
@@ -247,15 +248,6 @@ func (o *outStream) Close() (err error) {
 	return err
 }
 
-// killScript ends every process that has $1 ("NAME=ID") in its environment, by builtins alone. The script itself has another id.
-const killScript = `for dir in /proc/[0-9]*; do
-	[[ ${dir#/proc/} != $$ ]] || continue
-	while IFS= read -r -d '' entry; do
-		[[ $entry != "$1" ]] || { kill -KILL "${dir#/proc/}"; break; }
-	done <"$dir/environ"
-done 2>/dev/null
-:`
-
 // Kill ends the bash and what it started that still carries its id, by another bash: the service has no call for that.
 func (p *process) Kill(ctx context.Context) error {
 	_ = p.stdin.Close()
@@ -270,14 +262,14 @@ func (p *process) kill(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, killWait)
 	defer cancel()
-	_, err := p.box.run(ctx, killScript, p.mark)
+	_, err := p.box.run(ctx, cloudbox.KillScript, p.mark)
 	return err
 }
 
 func (s *sandbox) killMarked(mark string) {
 	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
 	defer cancel()
-	if _, err := s.run(ctx, killScript, mark); err != nil && ctx.Err() == nil {
+	if _, err := s.run(ctx, cloudbox.KillScript, mark); err != nil && ctx.Err() == nil {
 		s.log.Debug("a bash that may have been started was not ended", "sandbox", s.info.SandboxID, "error", err)
 	}
 }

@@ -79,6 +79,8 @@ func makePlan(req driver.OpenRequest) (*plan, error) {
 	p.settings = kept.Settings{
 		"modal_image": p.image, "modal_gpu": p.params.GPU, "network": strconv.FormatBool(!p.params.BlockNetwork),
 		"container_cpu": cfg.String("container_cpu"), "container_memory": strconv.Itoa(p.params.MemoryMiB),
+		// What ends with its run and what is stored are two things: neither is used as the other.
+		"container_persistent": strconv.FormatBool(p.persistent),
 	}
 	notice := ""
 	if p.dir, notice = startDir(cfg.String("cwd"), req); notice != "" {

@@ -333,7 +333,7 @@ func TestForwardedSecretsReachTheCommandAlone(t *testing.T) {
 	settings := map[string]string{"env_passthrough": "MY_OWN_SECRET", "modal_keep_running": "false"}
 	sb := a.mustOpen(t, settings)
 	run(t, sb, `echo "$MY_OWN_SECRET"; export MINE=1`, secret+"\n")
-	run(t, sb, `cat /proc/[0-9]*/cmdline | tr '\0' '\n' | grep -c '3141[5]'`+"\n:", "0\n")
+	run(t, sb, `cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -c '3141[5]'`+"\n:", "0\n")
 	closeIt(t, sb)
 	if methods := a.e.Watched(); len(methods) > 0 {
 		t.Errorf("it was in requests of %q", methods)
@@ -526,6 +526,47 @@ func TestKeeper(t *testing.T) {
 	if err != nil || len(removed) != 2 || len(a.table(t)) != 0 || a.running() != "" || len(a.e.Images()) != 0 {
 		t.Errorf("%q, %v; remembered %q, stored %q", removed, err, a.table(t), a.e.Images())
 	}
+}
+
+func TestWhatIsKeptIsNotEndedByARunThatKeepsNothing(t *testing.T) {
+	a := own(t)
+	none := map[string]string{"container_persistent": "false"}
+	sb := a.mustOpen(t, nil)
+	run(t, sb, "echo kept >/root/f", "")
+	id := sb.Info().SandboxID
+	refused := func() {
+		t.Helper()
+		other, err := a.open(t, none, elsewhere.SandboxOptions{})
+		if err == nil {
+			closeIt(t, other)
+		}
+		if !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "container_persistent") || a.running() != id {
+			t.Errorf("%v; %q runs", err, a.running())
+		}
+	}
+	refused() // while it is used
+	closeIt(t, sb)
+	refused() // while it waits
+	req, err := a.request(none, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep, err := modal.Backend().Keeper(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keep.Close()
+	if err := keep.Stop(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+
+	// One that keeps nothing is not used for what is to be kept: it has none of the files.
+	left, err := modal.Backend().Open(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	modal.Abandon(left)
+	run(t, a.mustOpen(t, nil), "cat /root/f", "kept\n")
 }
 
 func TestTheReaperEndsWhatADeadOwnerLeft(t *testing.T) {

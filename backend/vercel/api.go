@@ -196,9 +196,9 @@ func (a *api) create(ctx context.Context, c creation) (*state, error) {
 	return st, a.ask(ctx, cloudhttp.Request{Method: http.MethodPost, Path: path, Body: c, Into: st, Wait: 3 * time.Minute})
 }
 
-// remove deletes a sandbox and what is stored of it; one that is not there is no error.
-func (a *api) remove(ctx context.Context, name string) error {
-	q := a.named(name, "deleteOrphanSnapshots", "true")
+// remove deletes a sandbox; one that is not there is no error. What is stored of it stays at the service unless that is to go too.
+func (a *api) remove(ctx context.Context, name string, deleteOrphanSnapshots bool) error {
+	q := a.named(name, "deleteOrphanSnapshots", strconv.FormatBool(deleteOrphanSnapshots))
 	q.Method = http.MethodDelete
 	err := a.ask(ctx, q)
 	if cloudhttp.StatusOf(err) == http.StatusNotFound {
@@ -257,6 +257,57 @@ func (a *api) stop(ctx context.Context, id string) (snapshot string, err error) 
 		return "", nil
 	}
 	return answer.Snapshot.ID, err
+}
+
+// store stops a session and gives the id of what is stored last of the sandbox then, "" where nothing is.
+func (a *api) store(ctx context.Context, name, session string) (snapshot string, err error) {
+	if snapshot, err = a.stop(ctx, session); err != nil || snapshot != "" {
+		return snapshot, err
+	}
+	return a.newest(ctx, name) // it had ended, maybe by a request whose answer was lost
+}
+
+// newest gives the id of what is stored last of a sandbox, when no session of it is ending any more.
+func (a *api) newest(ctx context.Context, name string) (snapshot string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, endWait)
+	defer cancel()
+	for pause := firstPoll; ; pause = min(pause*3/2, lastPoll) {
+		st, err := a.get(ctx, name, false)
+		if cloudhttp.StatusOf(err) == http.StatusNotFound {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if status := st.Run.Status; status != "stopping" && status != "snapshotting" {
+			return st.Box.Snapshot, nil
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return "", failure(driver.KindUnavailable, "the service is still storing the files of the sandbox %s (%s): ask for it again later: %w", name, st.Run.Status, err)
+		}
+	}
+}
+
+// before gives the id of what was stored of a sandbox before the snapshot that is gone, "" where there is nothing.
+func (a *api) before(ctx context.Context, name, gone string) (snapshot string, err error) {
+	var page struct {
+		Snapshots []struct {
+			ID, Status string
+			Created    int64 `json:"createdAt"`
+			Expires    int64 `json:"expiresAt"`
+		}
+	}
+	q := url.Values{"project": {a.project}, "name": {name}}
+	if err := a.ask(ctx, cloudhttp.Request{Method: http.MethodGet, Path: "/v2/sandboxes/snapshots", Query: q, Into: &page}); err != nil {
+		return "", err
+	}
+	newest := int64(-1)
+	for _, one := range page.Snapshots {
+		if one.ID != gone && one.Status == "created" && one.Created > newest && (one.Expires == 0 || time.Now().Before(stamp(one.Expires))) {
+			snapshot, newest = one.ID, one.Created
+		}
+	}
+	return snapshot, nil
 }
 
 // extend lets a session run longer.

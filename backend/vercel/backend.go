@@ -84,8 +84,12 @@ func (a *api) explain(what string, err error) error {
 	return failure(driver.KindUnavailable, "%s: %s does not answer; check the network: %w", what, a.Base, err)
 }
 
-// quota tells whether an error is of a limit that the account has reached.
+// quota tells whether an error is of a limit that the account has reached, by what the service says: a request's path has names in it.
 func quota(err error) bool {
-	status, text := cloudhttp.StatusOf(err), strings.ToLower(codeOf(err)+" "+err.Error())
-	return status == 402 || status >= 400 && status != 429 && (strings.Contains(text, "limit_exceeded") || strings.Contains(text, "quota") || strings.Contains(text, "limit reached"))
+	e, ok := errors.AsType[*cloudhttp.Error](err)
+	if !ok || e.Status == 429 {
+		return false
+	}
+	text := strings.ToLower(e.Code + " " + e.Message)
+	return e.Status == 402 || e.Status >= 400 && (strings.Contains(text, "limit_exceeded") || strings.Contains(text, "quota") || strings.Contains(text, "limit reached"))
 }

@@ -58,7 +58,7 @@ func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 
 func (k *keeper) info(ctx context.Context, b *box) driver.SandboxInfo {
 	return driver.SandboxInfo{
-		Task: taskOf(b.Tags), ID: b.Name, Name: b.Name, State: stateOf(b.Status), Image: b.Image + b.Runtime, Created: stamp(b.Created), Data: []string{},
+		Task: k.task(b), ID: b.Name, Name: b.Name, State: stateOf(b.Status), Image: b.Image + b.Runtime, Created: stamp(b.Created), Data: []string{},
 		Persistent: b.Persistent, InUse: stateOf(b.Status) == driver.StateRunning && k.used(ctx, b),
 	}
 }
@@ -158,15 +158,53 @@ func (k *keeper) Stop(ctx context.Context, id string) error {
 		return err
 	}
 	return k.withLock(ctx, b.Name, changeWait, func(*kept.Lock) error {
-		snapshot, err := k.api.stop(ctx, b.Session)
-		if err == nil && snapshot != "" {
-			err = k.store().put(ctx, taskOf(b.Tags), snapshot)
+		b, err := k.find(ctx, b.Name) // it may have changed until now
+		if err != nil || b == nil {
+			return err
 		}
-		return k.api.explain("stopping the sandbox "+b.Name, err)
+		if !b.Persistent {
+			_, err := k.api.stop(ctx, b.Session)
+			return k.api.explain("stopping the sandbox "+b.Name, err)
+		}
+		snapshot, err := k.api.store(ctx, b.Name, b.Session)
+		if err != nil {
+			return k.api.explain("stopping the sandbox "+b.Name, err)
+		}
+		return k.record(ctx, b, snapshot)
 	})
 }
 
+// record writes into Hermes' record what is stored last of a sandbox, unless another has stored something for the task since.
+func (k *keeper) record(ctx context.Context, b *box, snapshot string) error {
+	task := k.task(b)
+	if !k.names(task, b) {
+		k.log.Warn("Hermes' record of stored files was not brought up to date: the sandbox's task is not known here", "sandbox", b.Name)
+		return nil
+	}
+	other, err := k.store().put(ctx, b.Name, task, snapshot, b.Snapshot)
+	if err == nil && other != "" {
+		k.log.Warn("Hermes has stored other files for the task: its record is left as it is", "task", task, "sandbox", b.Name, "stored", other)
+	}
+	return err
+}
+
 func (k *keeper) store() store { return store{k.req.Identity.Home} }
+
+// task is a sandbox's task. The tag has no room for a long one: its name tells whether it is whole, and else it is noted.
+func (k *keeper) task(b *box) string {
+	tagged := taskOf(b.Tags)
+	if !k.names(tagged, b) {
+		if noted := k.store().task(b.Name); k.names(noted, b) {
+			return noted
+		}
+	}
+	return tagged
+}
+
+// names tells whether a sandbox's name is the one of this task's.
+func (k *keeper) names(task string, b *box) bool {
+	return kept.Name(k.req.Identity, "", task) == b.Name
+}
 
 // Remove deletes a sandbox with its stored files, whatever data says: the service keeps nothing else.
 func (k *keeper) Remove(ctx context.Context, id string, _ bool) (removed []string, err error) {
@@ -174,19 +212,23 @@ func (k *keeper) Remove(ctx context.Context, id string, _ bool) (removed []strin
 	if err != nil || b == nil {
 		return nil, err
 	}
-	err = k.withLock(ctx, b.Name, changeWait, func(*kept.Lock) error { return k.removeBox(ctx, b) })
+	err = k.withLock(ctx, b.Name, changeWait, func(*kept.Lock) error {
+		b, err := k.find(ctx, b.Name) // it may have changed until now
+		if err != nil || b == nil {
+			return err
+		}
+		if err := k.api.remove(ctx, b.Name, true); err != nil {
+			return k.api.explain("deleting the sandbox "+b.Name, err)
+		}
+		if task := k.task(b); b.Persistent && k.names(task, b) {
+			return k.store().forget(ctx, b.Name, task, b.Snapshot)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
 	return []string{"the sandbox " + b.Name + " with its files"}, nil
-}
-
-func (k *keeper) removeBox(ctx context.Context, b *box) error {
-	err := k.api.remove(ctx, b.Name)
-	if err == nil && b.Persistent {
-		err = k.store().drop(ctx, taskOf(b.Tags), "")
-	}
-	return k.api.explain("deleting the sandbox "+b.Name, err)
 }
 
 // Reap deletes sandboxes that were made not to persist, that nobody uses, and whose owner is dead or which have been stopped for
@@ -196,30 +238,39 @@ func (k *keeper) Reap(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	home := k.req.Identity.Home
-	dead, err := owner.Dead(home)
+	dead, err := owner.Dead(k.req.Identity.Home)
 	errs := []error{err}
 	var removed []string
 	for i := range own {
 		b := &own[i]
-		id := b.Tags[tagOwner]
-		ownerDead := b.Tags[tagMachine] == machineHash(k.req.Identity.Machine) && id != k.req.Identity.Owner && (slices.Contains(dead, id) || !owner.Known(home, id))
-		stopped := stateOf(b.Status) != driver.StateRunning && time.Since(stamp(b.Updated)) > 2*k.req.Config.Duration("lifetime_seconds")
-		if b.Persistent || !ownerDead && !stopped {
+		if !k.orphaned(b, dead) {
 			continue
 		}
 		errs = append(errs, k.withLock(ctx, b.Name, lockWait, func(lock *kept.Lock) error {
 			if used, err := lock.InUse(); err != nil || used {
 				return err
 			}
-			err := k.removeBox(ctx, b)
-			if err == nil {
-				removed = append(removed, taskOf(b.Tags))
+			// It was listed without the lock: another one may have its name now.
+			now, err := k.find(ctx, b.Name)
+			if err != nil || now == nil || now.Created != b.Created || now.Tags[tagOwner] != b.Tags[tagOwner] || !k.orphaned(now, dead) {
+				return err
 			}
-			return err
+			err = k.api.remove(ctx, b.Name, false)
+			if err == nil {
+				removed = append(removed, k.task(b))
+			}
+			return k.api.explain("deleting the sandbox "+b.Name, err)
 		}))
 	}
 	return removed, errors.Join(errs...)
+}
+
+// orphaned tells whether a sandbox was made not to persist, and its owner is one of the dead or it was stopped long ago.
+func (k *keeper) orphaned(b *box, dead []string) bool {
+	home, id := k.req.Identity.Home, b.Tags[tagOwner]
+	ownerDead := b.Tags[tagMachine] == machineHash(k.req.Identity.Machine) && id != k.req.Identity.Owner && (slices.Contains(dead, id) || !owner.Known(home, id))
+	stopped := stateOf(b.Status) != driver.StateRunning && time.Since(stamp(b.Updated)) > 2*k.req.Config.Duration("lifetime_seconds")
+	return !b.Persistent && (ownerDead || stopped)
 }
 
 // reapWait bounds a reaping behind the calls.

@@ -32,6 +32,9 @@ func (s *sandbox) ensure(ctx context.Context) error {
 	defer cancel()
 	for pause := firstPoll; ; pause = min(pause*3/2, lastPoll) {
 		err := s.tryEnsure(ctx)
+		if err == nil && !s.made {
+			s.record(ctx, s.box.Snapshot)
+		}
 		if !errors.Is(err, errAgain) {
 			return s.api.explain("opening the sandbox "+s.plan.name, err)
 		}
@@ -76,11 +79,7 @@ func (s *sandbox) resume(ctx context.Context, old *state) error {
 	switch status := cloudhttp.StatusOf(err); {
 	case err == nil:
 	case expired(err):
-		s.say("the stored files of the sandbox have expired at the service: it starts without earlier files")
-		if err := s.api.remove(ctx, s.plan.name); err != nil {
-			return err
-		}
-		return errAgain
+		return s.giveUp(ctx, old.Box.Snapshot)
 	case quota(err):
 		return s.explainQuota(ctx, err)
 	case status == http.StatusNotFound, status == http.StatusConflict, status == http.StatusUnprocessableEntity:
@@ -96,10 +95,40 @@ func (s *sandbox) resume(ctx context.Context, old *state) error {
 	return s.await(ctx, st)
 }
 
+// giveUp removes a sandbox whose files of last are gone at the service, so that the next one starts from what the record has, or else
+// from what was stored before: that stays.
+func (s *sandbox) giveUp(ctx context.Context, last string) error {
+	before, err := s.api.before(ctx, s.plan.name, last)
+	if err != nil {
+		return err
+	}
+	if before != "" {
+		_, err = s.store.put(ctx, s.plan.name, s.req.Task, before, last) // so that it is found by whoever makes the next one
+	} else {
+		err = s.store.drop(ctx, s.req.Task, last)
+	}
+	if err != nil {
+		return failure(driver.KindUnavailable, "%w", err)
+	}
+	if err := s.api.remove(ctx, s.plan.name, false); err != nil {
+		return err
+	}
+	said := "the files of the sandbox that were stored last have expired at the service"
+	if last != "" {
+		said += " (" + last + ")"
+	}
+	if before != "" {
+		said += "; those that were stored before are there (" + before + ")"
+	}
+	s.say(said)
+	s.lost, s.before = true, before
+	return errAgain
+}
+
 // decide removes a sandbox that was made with other settings, or that ended without keeping anything, where it may be; else an error
 // says why it is not used.
 func (s *sandbox) decide(ctx context.Context, st *state, running bool) (replaced bool, err error) {
-	had := settingsOf(st.Box.Tags)
+	had := settingsOf(&st.Box)
 	if len(s.plan.settings.Diff(had)) == 0 && (running || st.Box.Persistent) {
 		return false, nil
 	}
@@ -125,30 +154,52 @@ func (s *sandbox) decide(ctx context.Context, st *state, running bool) (replaced
 		}
 	}
 	s.say("the sandbox was made again, since " + why)
-	return true, s.api.remove(ctx, s.plan.name)
+	return true, s.api.remove(ctx, s.plan.name, false)
 }
 
-// make makes the sandbox, from the files that Hermes has stored for the task where there are some, and waits until it runs. Where that
-// fails nothing is left.
+// stored gives the id of the files that a new sandbox starts from: those that Hermes' record has for the task, else what was stored of
+// one that was given up; "" for none.
+func (s *sandbox) stored() (string, error) {
+	if !s.plan.persist {
+		return "", nil
+	}
+	id, err := s.store.find(s.req.Task)
+	if err != nil {
+		return "", failure(driver.KindUnavailable, "%w", err)
+	}
+	if id == "" {
+		id = s.before
+	}
+	return id, nil
+}
+
+// make makes the sandbox, from the files that are stored for the task where there are some, and waits until it runs. Where that fails
+// nothing is left.
 func (s *sandbox) make(ctx context.Context) error {
 	s.progress("making the sandbox " + s.plan.name)
 	body := s.plan.body
-	hermes := ""
-	if s.plan.persist {
-		var err error
-		if hermes, err = s.store.find(s.req.Task); err != nil {
-			return failure(driver.KindUnavailable, "%w", err)
-		}
+	from, err := s.stored()
+	if err != nil {
+		return err
 	}
-	if hermes != "" {
-		body.Source, body.Runtime, body.Image = &source{"snapshot", hermes}, "", ""
+	if from != "" {
+		body.Source, body.Runtime, body.Image = &source{"snapshot", from}, "", ""
+	}
+	if s.plan.persist {
+		if err := s.store.begin(ctx, s.plan.name, s.req.Task, from); err != nil {
+			s.log.Warn("it is not noted what a sandbox starts from", "sandbox", s.plan.name, "error", err)
+		}
 	}
 	st, err := s.api.create(ctx, body)
 	switch status := cloudhttp.StatusOf(err); {
 	case err == nil:
-	case hermes != "" && (expired(err) || status == http.StatusNotFound):
-		s.say("the stored files of the task (" + hermes + ") have expired at the service: the sandbox starts without earlier files")
-		if err := s.store.drop(ctx, s.req.Task, hermes); err != nil {
+	case from != "" && (expired(err) || status == http.StatusNotFound):
+		s.say("the stored files of the task (" + from + ") have expired at the service")
+		s.lost = true
+		if from == s.before {
+			s.before = ""
+		}
+		if err := s.store.drop(ctx, s.req.Task, from); err != nil {
 			return failure(driver.KindUnavailable, "%w", err)
 		}
 		return errAgain
@@ -161,8 +212,11 @@ func (s *sandbox) make(ctx context.Context) error {
 	default:
 		return err
 	}
-	if hermes != "" {
-		s.say("the sandbox starts with the files that are stored for the task as " + hermes)
+	switch {
+	case from != "":
+		s.say("the sandbox starts with the files that are stored for the task as " + from)
+	case s.lost:
+		s.say("the sandbox starts without earlier files")
 	}
 	return s.settle(ctx, st)
 }
@@ -174,7 +228,7 @@ func (s *sandbox) settle(ctx context.Context, st *state) error {
 	if err != nil {
 		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		if failed := s.api.remove(rctx, s.plan.name); failed != nil {
+		if failed := s.api.remove(rctx, s.plan.name, false); failed != nil {
 			s.log.Warn("a half-made sandbox could not be deleted", "sandbox", s.plan.name, "error", failed)
 		}
 	}

@@ -25,6 +25,8 @@ const (
 	tagSettings = "elsewhere-settings"
 
 	maxTag = 240 // bytes of a value
+
+	settingPersist = "container_persistent"
 )
 
 const (
@@ -74,6 +76,8 @@ func makePlan(req driver.OpenRequest) (*plan, error) {
 		p.body.Runtime = ""
 	}
 	p.settings["image"] = p.body.Runtime + p.body.Image
+	// What is deleted on close and what is stored are two things: neither is used as the other.
+	p.settings[settingPersist] = strconv.FormatBool(p.persist)
 	detail := "deleted on close"
 	if p.persist {
 		p.body.Keep = &keepLast{Count: keepSnapshots, DeleteEvicted: true}
@@ -114,9 +118,15 @@ func settingsTag(s kept.Settings) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(s.String()))
 }
 
-func settingsOf(tags map[string]string) kept.Settings {
-	raw, _ := base64.RawURLEncoding.DecodeString(tags[tagSettings])
-	return kept.Parse(string(raw))
+// settingsOf gives what a sandbox was made with; whether it persists is the service's word.
+func settingsOf(b *box) kept.Settings {
+	raw, _ := base64.RawURLEncoding.DecodeString(b.Tags[tagSettings])
+	s := kept.Parse(string(raw))
+	if s == nil {
+		s = kept.Settings{}
+	}
+	s[settingPersist] = strconv.FormatBool(b.Persistent)
+	return s
 }
 
 // ours tells whether a sandbox with these tags may be used for this request.

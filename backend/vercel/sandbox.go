@@ -37,8 +37,10 @@ type sandbox struct {
 	around *cloudbox.Surroundings
 	files  *cloudbox.Files // nil where none are synchronised
 
-	made       bool // by this opening
-	unanswered int  // requests to make it
+	made       bool   // by this opening
+	unanswered int    // requests to make it
+	lost       bool   // files that were stored are gone at the service
+	before     string // what was stored before those, "" for nothing
 
 	ctx    context.Context // done when the sandbox is closed
 	cancel context.CancelFunc
@@ -152,7 +154,7 @@ func (s *sandbox) open(ctx context.Context) error {
 	if err != nil && s.made {
 		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
 		defer cancel()
-		_ = s.api.remove(rctx, s.plan.name)
+		_ = s.api.remove(rctx, s.plan.name, false)
 	}
 	return err
 }
@@ -397,7 +399,7 @@ func (s *sandbox) stillRuns(ctx context.Context) bool {
 // end stops or deletes the sandbox, unless it stays as it is.
 func (s *sandbox) end(ctx context.Context, alive bool) error {
 	if alone(s.req) {
-		return s.api.explain("deleting the sandbox "+s.plan.name, s.api.remove(ctx, s.plan.name))
+		return s.api.explain("deleting the sandbox "+s.plan.name, s.api.remove(ctx, s.plan.name, false))
 	}
 	busy := false
 	if alive {
@@ -417,30 +419,53 @@ func (s *sandbox) end(ctx context.Context, alive bool) error {
 	if used, err := lock.InUse(); err != nil || used {
 		return err
 	}
+	st, err := s.api.get(ctx, s.plan.name, false)
 	switch {
-	case !s.plan.persist:
-		return s.api.explain("deleting the sandbox "+s.plan.name, s.api.remove(ctx, s.plan.name))
+	case cloudhttp.StatusOf(err) == http.StatusNotFound:
+		return nil
+	case err != nil:
+		return s.api.explain("asking for the sandbox "+s.plan.name, err)
+	case st.Box.Created != s.box.Created:
+		return nil // another one has its name now
+	case !st.Box.Persistent:
+		return s.api.explain("deleting the sandbox "+s.plan.name, s.api.remove(ctx, s.plan.name, false))
 	case busy:
 		s.log.Info("the sandbox is left running for what was started in it", "sandbox", s.plan.name)
 		return nil
-	case alive:
-		return s.stop(ctx)
 	}
-	return nil
+	return s.stop(ctx, alive)
 }
 
-// stop ends the session, by which the service stores the files, and tells Hermes where they are.
-func (s *sandbox) stop(ctx context.Context) error {
-	id, err := s.api.stop(ctx, s.getRun().ID)
+// stop ends the session where it runs, by which the service stores the files, and tells Hermes where they are.
+func (s *sandbox) stop(ctx context.Context, alive bool) error {
+	var id string
+	var err error
+	if alive {
+		id, err = s.api.store(ctx, s.plan.name, s.getRun().ID)
+	} else {
+		id, err = s.api.newest(ctx, s.plan.name)
+	}
 	if err != nil {
 		return s.api.explain("stopping the sandbox "+s.plan.name, err)
 	}
-	if id != "" {
-		if err := s.store.put(ctx, s.req.Task, id); err != nil {
-			s.log.Warn("Hermes' record of stored files was not brought up to date", "sandbox", s.plan.name, "error", err)
-		}
-	}
+	s.record(ctx, id)
 	return nil
+}
+
+// record writes into Hermes' record what is stored last of the sandbox, "" for nothing. What another has stored for the task since is
+// left there, and the next opening tells of it.
+func (s *sandbox) record(ctx context.Context, id string) {
+	if !s.plan.persist {
+		return
+	}
+	other, err := s.store.put(ctx, s.plan.name, s.req.Task, id, s.box.Snapshot)
+	switch {
+	case err != nil:
+		s.log.Warn("Hermes' record of stored files was not brought up to date", "sandbox", s.plan.name, "error", err)
+	case other != "":
+		s.log.Warn("Hermes has stored other files for the task: its record is left as it is", "task", s.req.Task, "sandbox", s.plan.name, "stored", other)
+		s.say("Hermes has stored files for this task (" + other + ") that are not in this sandbox, which goes on with its own; `elsewhere sandbox rm` gives these up, and the next run starts with those")
+	}
 }
 
 func (s *sandbox) lookAround(ctx context.Context) (*cloudbox.Surroundings, error) {

@@ -90,6 +90,21 @@ func (w *world) open(task string) *elsewhere.Sandbox {
 	return sb
 }
 
+// leave opens a sandbox and never closes it, as a process that is killed does.
+func (w *world) leave(task string) driver.Sandbox {
+	w.t.Helper()
+	sb, err := vercel.Backend().Open(w.ctx(), request(w.home, w.environ, task, w.settings))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, lock := range glob(w.t, filepath.Join(w.home, "elsewhere", "sandboxes", "*.use")) {
+		if err := os.Remove(lock); err != nil { // as if its holder had gone
+			w.t.Fatal(err)
+		}
+	}
+	return sb
+}
+
 func (w *world) session(sb *elsewhere.Sandbox, name string) *elsewhere.Session {
 	w.t.Helper()
 	s, err := sb.Session(w.ctx(), name)
@@ -348,6 +363,46 @@ func TestPersistentSandboxesAreStoredAndStartedAgain(t *testing.T) {
 	if err := other.Close(w.ctx()); err != nil || w.one() != name {
 		t.Errorf("a throw-away sandbox stays: %v", err)
 	}
+}
+
+func TestARunThatKeepsNothingDeletesNothingThatIsKept(t *testing.T) {
+	w := newWorld(t)
+	sb := w.open("web")
+	w.want(w.session(sb, ""), `echo kept > /root/file`, "")
+	refused := func(word string) {
+		t.Helper()
+		w.settings["container_persistent"] = "false"
+		none := 0
+		other, err := w.tryOpen(elsewhere.SandboxOptions{Task: "web", SpawnAhead: &none})
+		if err == nil {
+			_ = other.Close(w.ctx())
+		}
+		if !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "container_persistent") || !strings.Contains(err.Error(), word) {
+			t.Errorf("%v", err)
+		}
+		w.settings["container_persistent"] = "true"
+	}
+	refused("another process uses it")
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	refused("it is kept, with its files")
+	w.leave("web") // it runs
+	refused("it is kept, with its files")
+	w.want(w.session(w.open("web"), ""), `cat /root/file`, "kept\n")
+}
+
+func TestARunThatKeepsItsFilesUsesNoSandboxThatKeepsNone(t *testing.T) {
+	w := newWorld(t)
+	w.settings["container_persistent"] = "false"
+	w.leave("web")
+	w.settings["container_persistent"] = "true"
+	sb := w.open("web")
+	w.want(w.session(sb, ""), `echo kept > /root/file`, "")
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.session(w.open("web"), ""), `cat /root/file`, "kept\n")
 }
 
 func TestWhatHermesHasStoredIsStartedFrom(t *testing.T) {

@@ -351,6 +351,15 @@ func (s *Server) Expire(name string) {
 	}
 }
 
+// ExpireSnapshot lets one snapshot of an account expire.
+func (s *Server) ExpireSnapshot(a *Account, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := a.snapshots[id]; p != nil {
+		p.expires = time.Now()
+	}
+}
+
 // Snapshots are the ids of those of an account that are there, the oldest first.
 func (s *Server) Snapshots(a *Account) []string {
 	s.mu.Lock()
