@@ -70,7 +70,7 @@ it can be used here now, and the settings to write; --write writes them to HERME
 }
 
 func (a *app) adviseFor(cmd *cobra.Command, o *chooseFlags) error {
-	ctx, in, stop := interruptible(cmd.Context())
+	ctx, in, stop := a.interruptible(cmd.Context())
 	defer stop()
 	err := a.advise(ctx, o)
 	if sig := in.signal(); sig != 0 {

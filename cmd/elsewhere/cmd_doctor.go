@@ -94,7 +94,7 @@ and cannot run a command. Warnings do not count.`,
 			if err := t.check(); err != nil {
 				return err
 			}
-			ctx, in, stop := interruptible(cmd.Context())
+			ctx, in, stop := a.interruptible(cmd.Context())
 			defer stop()
 			r := a.examine(ctx, t, mend)
 			if sig := in.signal(); sig != 0 {
