@@ -48,6 +48,16 @@ func (c *Config) Explain(key string) (Value, error) {
 	return v, nil
 }
 
+// Shown is a value that the setting called key has or could have, as people see it: a secret's never, and of a map of them the names.
+// The key is as for Explain; what no setting has is shown as it is.
+func (c *Config) Shown(key, value string) string {
+	row := c.lookup(key)
+	if row == nil {
+		return value
+	}
+	return shown(row, value)
+}
+
 // All explains every row in the order of the table.
 func (c *Config) All() []Value {
 	all := make([]Value, 0, len(c.rows))

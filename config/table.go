@@ -19,6 +19,23 @@ func Table(backends []driver.Backend) ([]driver.Setting, error) {
 	return t.rows, nil
 }
 
+// Secret tells whether the value of the setting called key, with or without "terminal.", also of an entry of terminal.backends, is a
+// secret, and the variable from which it is read. An older name will do; what no setting has is none. The error is Table's.
+func Secret(backends []driver.Backend, key string) (variable string, secret bool, err error) {
+	t, err := newTable(backends)
+	if err != nil {
+		return "", false, err
+	}
+	row := t.lookup(key)
+	if m := entryKey.FindStringSubmatch(key); m != nil {
+		row = t.byKey[m[2]]
+	}
+	if row == nil || !row.Secret {
+		return "", false, nil
+	}
+	return row.Env, true, nil
+}
+
 // table is the composed table with its indexes.
 type table struct {
 	rows     []driver.Setting

@@ -138,7 +138,7 @@ func (c *client) moveCursor(key string, to int64) {
 	c.cursors[key] = max(to, c.cursors[key])
 }
 
-// close interrupts what runs and gives the sessions up.
+// close interrupts what runs and gives the sessions up. It waits for that, at most closeWait.
 func (c *client) close() {
 	c.mu.Lock()
 	if c.closed {
@@ -149,13 +149,29 @@ func (c *client) close() {
 	sessions := c.sessions
 	c.mu.Unlock()
 	c.cancel()
-	c.calls.Wait() // each ends within the grace and a second
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
+	c.awaitCalls(ctx)
 	for key, session := range sessions {
 		if err := session.Close(ctx); err != nil {
 			c.server.log.Warn("a session was not closed", "backend", key.backend, "session", key.name, "error", err)
 		}
+	}
+}
+
+// awaitCalls waits for the end of the calls that run, which were interrupted.
+func (c *client) awaitCalls(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, callsWait)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		c.calls.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		c.server.log.Warn("a call of a client that has left has not ended in time")
 	}
 }
 

@@ -39,6 +39,9 @@ const (
 	headerWait  = 10 * time.Second
 	headerBytes = 64 << 10
 	connIdle    = 2 * time.Minute
+	// writeWait is how long a client may take to read writeBytes of an answer.
+	writeWait  = 30 * time.Second
+	writeBytes = 64 << 10
 )
 
 // HTTPOptions says who may speak to the server over HTTP.
@@ -87,9 +90,9 @@ func (s *Server) Handler(opts HTTPOptions) (http.Handler, error) {
 	}
 	protect := auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})
 	mux := http.NewServeMux()
-	mux.Handle(Path, challenge(protect(s.leaving(whole(streams)))))
+	mux.Handle(Path, challenge(protect(s.leaving(whole(s.unread(streams))))))
 	if opts.Metrics != nil {
-		mux.Handle("GET "+MetricsPath, challenge(protect(opts.Metrics)))
+		mux.Handle("GET "+MetricsPath, challenge(protect(s.unread(opts.Metrics))))
 	}
 	mux.HandleFunc("GET "+HealthPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -176,6 +179,56 @@ func challenge(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// unread gives up a connection whose client does not read: a write to it would never return, nor what waits for that.
+func (s *Server) unread(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b := &boundWriter{ResponseWriter: w, control: http.NewResponseController(w), ending: s.ctx}
+		// What is left in buffers is written behind the handler.
+		defer func() { _ = b.control.SetWriteDeadline(time.Now().Add(writeWait)) }()
+		next.ServeHTTP(b, r)
+	})
+}
+
+// boundWriter is an answer of which no part may take longer than writeWait to be read, and lastWrite when the server ends.
+type boundWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	ending  context.Context
+}
+
+// Unwrap is for http.ResponseController.
+func (b *boundWriter) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+
+func (b *boundWriter) Write(p []byte) (n int, err error) {
+	for done := false; !done && err == nil; done = n == len(p) {
+		var part int
+		b.within(func() { part, err = b.ResponseWriter.Write(p[n:min(len(p), n+writeBytes)]) })
+		n += part
+	}
+	return n, err
+}
+
+// FlushError is for http.ResponseController.
+func (b *boundWriter) FlushError() (err error) {
+	b.within(func() { err = b.control.Flush() })
+	return err
+}
+
+// within does something under the deadline. A writer that knows none is one whose owner looks after that.
+func (b *boundWriter) within(do func()) {
+	_ = b.control.SetWriteDeadline(time.Now().Add(writeWait))
+	shortened := make(chan struct{})
+	stop := context.AfterFunc(b.ending, func() {
+		defer close(shortened)
+		_ = b.control.SetWriteDeadline(time.Now().Add(lastWrite))
+	})
+	do()
+	if !stop() {
+		<-shortened
+	}
+	_ = b.control.SetWriteDeadline(time.Time{})
 }
 
 // whole reads a request's body, within its limits, before anybody works on it.

@@ -92,10 +92,14 @@ func (p *place) tell(text string) {
 func (p *place) close(ctx context.Context) error {
 	select {
 	case <-p.opening:
-		defer func() { p.opening <- struct{}{} }()
-	case <-ctx.Done():
-		return ctx.Err()
+	default: // only then ctx matters: what is open is closed also where there is no time left
+		select {
+		case <-p.opening:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+	defer func() { p.opening <- struct{}{} }()
 	p.mu.Lock()
 	sandbox := p.sandbox
 	p.sandbox, p.closed = nil, true

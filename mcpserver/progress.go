@@ -17,6 +17,8 @@ const (
 	progressEvery = 250 * time.Millisecond
 	// progressBytes is how much output one notification carries at most; of more the youngest.
 	progressBytes = 4 << 10
+	// progressWait is how long one notification may take.
+	progressWait = 5 * time.Second
 )
 
 // progress sends the output of a call to its client while it runs, as notifications. A client that does not read holds up
@@ -26,7 +28,7 @@ type progress struct {
 	token any
 	wake  chan struct{} // holds a token when there is something to send
 	done  chan struct{}
-	ended sync.WaitGroup
+	ended chan struct{} // closed when nothing is sent any more
 
 	mu      sync.Mutex
 	decoder output.Decoder
@@ -43,8 +45,11 @@ func newProgress(ctx context.Context, req *mcp.CallToolRequest) *progress {
 	if token == nil {
 		return nil
 	}
-	g := &progress{ss: req.Session, token: token, wake: make(chan struct{}, 1), done: make(chan struct{})}
-	g.ended.Go(func() { g.run(context.WithoutCancel(ctx)) })
+	g := &progress{ss: req.Session, token: token, wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(g.ended)
+		g.run(context.WithoutCancel(ctx))
+	}()
 	return g
 }
 
@@ -114,16 +119,20 @@ func (g *progress) send(ctx context.Context) {
 	if skipped > 0 {
 		text = fmt.Sprintf("[... %d bytes ...]", skipped) + text
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, progressWait)
 	defer cancel()
 	_ = g.ss.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: g.token, Progress: at, Message: text})
 }
 
-// stop sends what is left. Nil is fine.
+// stop sends what is left, which a client that does not read holds up for a short time only. Nil is fine.
 func (g *progress) stop() {
 	if g == nil {
 		return
 	}
 	close(g.done)
-	g.ended.Wait()
+	// The transport does not heed a context while it writes.
+	select {
+	case <-g.ended:
+	case <-time.After(progressWait):
+	}
 }

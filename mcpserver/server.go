@@ -34,8 +34,14 @@ import (
 	"github.com/elsewhere-sh/elsewhere/internal/safename"
 )
 
-// closeWait bounds how long the end of a client or of the server waits for what ends with it.
-const closeWait = 30 * time.Second
+const (
+	// closeWait bounds how long the end of a client or of the server waits for what ends with it.
+	closeWait = 30 * time.Second
+	// callsWait is how much of that a client's calls may take to end: a grace and a second, with room.
+	callsWait = 20 * time.Second
+	// lastWrite is how long one message to a client that does not read holds up the end of its connection.
+	lastWrite = 5 * time.Second
+)
 
 // protocols are the versions that are spoken. The stateless ones after them have no connection that a session could belong
 // to, and no way to ask the user in the midst of a call.
@@ -238,21 +244,10 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	s.closed = true
 	s.mu.Unlock()
-	s.cancel()
-	for ss := range s.mcp.Sessions() {
-		_ = ss.Close()
-	}
 	ctx, cancel := context.WithTimeout(ctx, closeWait)
 	defer cancel()
-	ended := make(chan struct{})
-	go func() {
-		s.ending.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-	}
+	s.cancel()
+	s.closeClients(ctx)
 	var all sync.WaitGroup
 	errs := make([]error, len(s.places))
 	for i, name := range s.backends() {
@@ -260,6 +255,26 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
+}
+
+// closeClients closes the connections, at once, and waits for the end of their clients until ctx is done: one whose client does not read
+// may have an answer on its way for ever.
+func (s *Server) closeClients(ctx context.Context) {
+	ended := make(chan struct{})
+	go func() {
+		var all sync.WaitGroup
+		for ss := range s.mcp.Sessions() {
+			all.Go(func() { _ = ss.Close() })
+		}
+		all.Wait()
+		s.ending.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		s.log.Warn("a client's connection has not ended in time")
+	}
 }
 
 // outputDir is where output goes that is too long for a result; "" is nowhere.

@@ -93,8 +93,40 @@ type processOutput struct {
 // processActions are what it does.
 var processActions = []any{"list", "poll", "wait", "log", "write", "submit", "close", "kill"}
 
-// tailRead is how much of a log is read at once.
-const tailRead = 1 << 20
+const (
+	// tailRead is how much of a log is read at once.
+	tailRead = 1 << 20
+	// catchUp is how long a look at what a job has printed may go on where each part is a whole one.
+	catchUp = 10 * time.Second
+)
+
+// pursuit bounds how long a job's output is followed, also where the job prints as fast as it is read.
+type pursuit struct {
+	// until, where it is set, is when to stop whatever has come: what is waited for is the job's end. Else all that is there is
+	// waited for.
+	until time.Time
+
+	began time.Time // zero before the first part
+	first int64     // offset
+}
+
+// done tells, of the part that was read last, whether it is the last one to read.
+func (p *pursuit) done(part elsewhere.JobOutput) bool {
+	if p.began.IsZero() {
+		p.began, p.first = time.Now(), part.From
+	}
+	switch {
+	case part.End:
+		return true
+	case !p.until.IsZero():
+		return !time.Now().Before(p.until)
+	}
+	// The window holds no more than LogBytes, so that what comes behind them was printed meanwhile.
+	return !behind(part) || part.Next-p.first >= part.Status.LogBytes || time.Since(p.began) >= catchUp
+}
+
+// behind tells whether there may be more than the part that was read.
+func behind(part elsewhere.JobOutput) bool { return len(part.Data) == tailRead }
 
 func (s *Server) addProcess() {
 	schema := s.schema(inputSchema[processInput]())
@@ -162,7 +194,8 @@ func listJobs(ctx context.Context, sandbox *elsewhere.Sandbox) answer[processOut
 	return answer[processOutput]{text: b.String(), out: out}
 }
 
-// follow gives what came since the client last looked, and with wait waits for the job's end.
+// follow gives what came since the client last looked, and with wait waits for the job's end. A job that goes on printing does not make
+// it longer: what it did not get to comes with the next one.
 func (s *Server) follow(ctx context.Context, c *call, p *place, job *elsewhere.Job, in processInput) answer[processOutput] {
 	key := p.name + "/" + job.ID()
 	shown := newSeen(s.shownBytes(in.Limit), "")
@@ -175,8 +208,12 @@ func (s *Server) follow(ctx context.Context, c *call, p *place, job *elsewhere.J
 	}
 	limit = min(limit, s.limits.foreground)
 	deadline := time.Now().Add(limit)
+	var chase pursuit
+	if in.Action == "wait" {
+		chase.until = deadline
+	}
 	for {
-		part, err := job.Logs(ctx, out.Next, 0, max(0, time.Until(deadline)))
+		part, err := job.Logs(ctx, out.Next, tailRead, max(0, time.Until(deadline)))
 		if err != nil {
 			if ctx.Err() != nil {
 				err = failure(driver.KindCanceled, "the job goes on; poll it later", "the wait was cancelled")
@@ -191,11 +228,10 @@ func (s *Server) follow(ctx context.Context, c *call, p *place, job *elsewhere.J
 			out.From = part.From
 		}
 		out.Next, out.End, out.Lost, out.Job = part.Next, part.End, out.Lost+part.Lost, newJobOutput(part.Status)
-		over := part.End || !time.Now().Before(deadline) && len(part.Data) == 0
-		if in.Action == "poll" {
-			over = over || len(part.Data) < tailRead
-		}
-		if over {
+		if chase.done(part) {
+			if behind(part) {
+				out.Notices = append(out.Notices, "there is more: poll again")
+			}
 			break
 		}
 	}
@@ -235,6 +271,7 @@ func (s *Server) readLog(ctx context.Context, job *elsewhere.Job, in processInpu
 		return out.answer()
 	}
 	var tail []byte
+	var chase pursuit
 	for {
 		part, err := job.Logs(ctx, out.Next, tailRead, 0)
 		if err != nil {
@@ -243,7 +280,10 @@ func (s *Server) readLog(ctx context.Context, job *elsewhere.Job, in processInpu
 		tail = append(tail, part.Data...)
 		tail = tail[max(0, int64(len(tail))-limit):]
 		out.Next, out.End, out.Job = part.Next, part.End, newJobOutput(part.Status)
-		if len(part.Data) < tailRead {
+		if chase.done(part) {
+			if behind(part) {
+				out.Notices = append(out.Notices, fmt.Sprintf("there is more: read it with offset:%d", out.Next))
+			}
 			break
 		}
 	}

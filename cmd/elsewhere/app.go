@@ -32,7 +32,8 @@ type app struct {
 	level     *slog.LevelVar
 	log       *slog.Logger
 	status    *statusLine
-	telemetry *telemetry // nil until a sandbox is opened
+	telemetry *telemetry    // nil until a sandbox is opened
+	signals   *interruption // nil until the command heeds signals
 	backends  []driver.Backend
 }
 

@@ -55,7 +55,7 @@ a process ("elsewhere sandbox ls"). "elsewhere doctor" tests for real.`,
 			if err != nil {
 				return err
 			}
-			ctx, in, stop := interruptible(cmd.Context())
+			ctx, in, stop := a.interruptible(cmd.Context())
 			defer stop()
 			rows := a.askBackends(ctx, cfg)
 			if sig := in.signal(); sig != 0 {

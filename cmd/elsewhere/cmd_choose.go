@@ -39,7 +39,9 @@ type advice struct {
 
 type settingToWrite struct {
 	Key   string `json:"key"`
-	Value string `json:"value"`
+	Value string `json:"value"` // as people see it: a secret's never
+
+	text string // that is written
 }
 
 func (a *app) cmdChoose() *cobra.Command {
@@ -70,7 +72,7 @@ it can be used here now, and the settings to write; --write writes them to HERME
 }
 
 func (a *app) adviseFor(cmd *cobra.Command, o *chooseFlags) error {
-	ctx, in, stop := interruptible(cmd.Context())
+	ctx, in, stop := a.interruptible(cmd.Context())
 	defer stop()
 	err := a.advise(ctx, o)
 	if sig := in.signal(); sig != 0 {
@@ -145,7 +147,7 @@ func (a *app) bestOf(ctx context.Context, o *chooseFlags, of []choice) (*advice,
 func (a *app) consider(ctx context.Context, o *chooseFlags, c choice) (*advice, error) {
 	found := &advice{
 		Schema: resultjson.Schema, Backend: c.backend, Why: c.why, Cost: c.cost, Latency: c.latency, Interrupt: c.interrupt,
-		State: available, Settings: []settingToWrite{{"backend", c.backend}}, Missing: []string{}, Others: []string{},
+		State: available, Settings: []settingToWrite{{"backend", c.backend, c.backend}}, Missing: []string{}, Others: []string{},
 	}
 	if c.or != "" {
 		found.Or = &c.or
@@ -165,7 +167,7 @@ func (a *app) consider(ctx context.Context, o *chooseFlags, c choice) (*advice, 
 		given[key] = value
 	}
 	for _, key := range slices.Sorted(maps.Keys(given)) {
-		found.Settings = append(found.Settings, settingToWrite{key, given[key]})
+		found.Settings = append(found.Settings, settingToWrite{key, cfg.Shown(key, given[key]), given[key]})
 	}
 	for _, key := range c.need {
 		if !cfg.IsSet(key) {
@@ -182,7 +184,7 @@ func (a *app) writeChoice(c *advice) error {
 	}
 	order := append(slices.Clone(c.Settings[1:]), c.Settings[0])
 	for _, s := range order {
-		warnings, err := config.Set(config.Options{Backends: a.backends}, s.Key, s.Value)
+		warnings, err := config.Set(config.Options{Backends: a.backends}, s.Key, s.text)
 		if err != nil {
 			return err
 		}

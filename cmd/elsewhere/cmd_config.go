@@ -156,6 +156,9 @@ is not written. KEY may be backends.NAME.KEY for a backend with a name of its ow
 			}
 			if len(args) == 1 && strings.Contains(args[0], "=") {
 				key, value, _ := strings.Cut(args[0], "=")
+				if _, secret, err := config.Secret(a.backends, key); secret || err != nil {
+					value = "VALUE"
+				}
 				return ownError("config set", fmt.Sprintf("write: elsewhere config set %s %s", key, value), "a key and a value are two arguments")
 			}
 			return ownError("config set", "write: elsewhere config set KEY VALUE", "a key and a value are needed, and there are %d arguments", len(args))

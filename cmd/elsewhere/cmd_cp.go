@@ -103,7 +103,7 @@ func (a *app) transfer(cmd *cobra.Command, o *transferFlags, op string, toSandbo
 	if err != nil {
 		return err
 	}
-	ctx, in, stop := interruptible(cmd.Context())
+	ctx, in, stop := a.interruptible(cmd.Context())
 	defer stop()
 	var sandbox *elsewhere.Sandbox
 	missing := a.there(ctx, op, cfg, o.task)

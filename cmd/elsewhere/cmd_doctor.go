@@ -94,7 +94,7 @@ and cannot run a command. Warnings do not count.`,
 			if err := t.check(); err != nil {
 				return err
 			}
-			ctx, in, stop := interruptible(cmd.Context())
+			ctx, in, stop := a.interruptible(cmd.Context())
 			defer stop()
 			r := a.examine(ctx, t, mend)
 			if sig := in.signal(); sig != 0 {
@@ -313,6 +313,7 @@ func (b *backendReport) run(ctx context.Context, a *app, cfg *config.Config, t t
 	}
 	defer a.closing("sandbox", sandbox.Close)
 	b.Features = append(b.Features, sandbox.Info().Features...)
+	r.add(&b.Checks, guardCheck(sandbox.Guarded()))
 	session, err := sandbox.Session(ctx, "")
 	if err != nil {
 		return err
@@ -340,6 +341,15 @@ func (b *backendReport) run(ctx context.Context, a *app, cfg *config.Config, t t
 			Detail: "commands can read these, which the login profile sets: " + strings.Join(found, ", ")})
 	}
 	return nil
+}
+
+// guardCheck says whether the policy looks at commands there.
+func guardCheck(guarded bool, why string) check {
+	text := "commands and paths are not looked at before they are used"
+	if guarded {
+		text = "dangerous commands and paths are asked about or blocked"
+	}
+	return check{State: good, Name: "policy", Detail: text + ": " + why}
 }
 
 // blocked are the names among names that the caller's environment would not have handed on.

@@ -115,7 +115,7 @@ func (a *app) inSandbox(cmd *cobra.Command, t *target, looks string, do func(con
 	if err != nil {
 		return err
 	}
-	ctx, in, stop := interruptible(cmd.Context())
+	ctx, in, stop := a.interruptible(cmd.Context())
 	defer stop()
 	if looks != "" {
 		if err := a.there(ctx, looks, cfg, t.task); err != nil {

@@ -93,6 +93,13 @@ func (a *app) mcp(cmd *cobra.Command, o *mcpFlags) error {
 			return err
 		}
 	}
+	// Before what is closed behind them.
+	ctx, in, stop := a.interruptible(cmd.Context())
+	defer stop()
+	in.within(serverWait)
+	if err := o.opens(cfg, in); err != nil {
+		return err
+	}
 	a.startTelemetry(cmd.Context(), o.http != "")
 	server, err := mcpserver.New(mcpserver.Options{
 		Config: cfg, Backends: o.backends, Task: o.task, Session: o.session, Version: buildVersion(), Logger: a.log,
@@ -102,8 +109,6 @@ func (a *app) mcp(cmd *cobra.Command, o *mcpFlags) error {
 		return err
 	}
 	defer a.closing("mcp server", server.Close)
-	ctx, in, stop := interruptible(cmd.Context())
-	defer stop()
 	if o.http != "" {
 		err = a.serveHTTP(ctx, server, o, token)
 	} else {
@@ -113,6 +118,19 @@ func (a *app) mcp(cmd *cobra.Command, o *mcpFlags) error {
 		return exitStatus(128 + int(sig))
 	}
 	return err
+}
+
+// opens says how long the sandboxes of the server may take to be closed.
+func (o *mcpFlags) opens(cfg *config.Config, in *interruption) error {
+	in.opened(closeWait(cfg))
+	for _, name := range o.backends {
+		view, _, err := cfg.Named(name)
+		if err != nil {
+			return err
+		}
+		in.opened(closeWait(view))
+	}
+	return nil
 }
 
 type nopCloser struct{ io.Writer }
@@ -174,9 +192,10 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, o *mcpFla
 	case <-ctx.Done():
 	}
 	// Streams of clients end with the server's sessions; only then there is nothing that the other end waits for.
+	defer a.signals.closing()()
+	err = server.Close(context.Background())
 	cctx, cancel := context.WithTimeout(context.Background(), lastWait)
 	defer cancel()
-	err = server.Close(cctx)
 	if serr := web.Shutdown(cctx); serr != nil {
 		serr = web.Close()
 		return errors.Join(err, serr)

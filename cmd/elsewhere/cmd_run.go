@@ -86,7 +86,7 @@ func (a *app) run(cmd *cobra.Command, o *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, in, stop := interruptible(cmd.Context())
+	ctx, in, stop := a.interruptible(cmd.Context())
 	defer stop()
 	stdout, stderr := &sink{w: a.out}, &sink{w: a.err}
 	if !o.json {
@@ -229,6 +229,7 @@ func (a *app) oneCall(ctx context.Context, cfg *config.Config, o *runFlags, text
 
 // closing closes what a command opened. What is lost by a failure is told to the log: the command's result stands.
 func (a *app) closing(what string, do func(context.Context) error) {
+	defer a.signals.closing()()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := do(ctx); err != nil {

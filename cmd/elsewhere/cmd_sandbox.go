@@ -377,7 +377,7 @@ func addresses(name string, one bool) cobra.PositionalArgs {
 
 // interruptibly runs a command that a signal ends.
 func (a *app) interruptibly(cmd *cobra.Command, do func(context.Context) error) error {
-	ctx, in, stop := interruptible(cmd.Context())
+	ctx, in, stop := a.interruptible(cmd.Context())
 	defer stop()
 	err := do(ctx)
 	if sig := in.signal(); sig != 0 {

@@ -60,7 +60,7 @@ func (a *app) onTerminal(cmd *cobra.Command, o *runFlags, text string, opts *els
 	}
 	near := &nearTerminal{in: a.in, out: a.out}
 	defer near.restore()
-	ctx, in, stop := interruptible(cmd.Context())
+	ctx, in, stop := a.interruptible(cmd.Context())
 	defer stop()
 	in.beforeExit(near.restore)
 	options := &elsewhere.TerminalOptions{Dir: opts.Dir, Env: opts.Env, Timeout: opts.Timeout, Term: os.Getenv("TERM")}

@@ -22,7 +22,8 @@ import (
 // each sandbox, so that one process sees what another made, and commands run by the backend local. Files there make an engine
 // misbehave: BACKEND.down (it cannot be reached), BACKEND.hang (it never answers, whatever its context says), BACKEND.stuck
 // (nothing can be removed), BACKEND.full (nothing can be made), BACKEND.pull (opening says the lines of that file as its progress, also those that are added, and waits until it is gone;
-// BACKEND.told is there once it has said some).
+// BACKEND.told is there once it has said some), BACKEND.slow (closing a sandbox waits until that file is gone, whatever its context says;
+// BACKEND.closing is there once it waits, BACKEND.closed when it is over).
 
 // testBackends are those that the program has in tests.
 func testBackends() []driver.Backend {
@@ -69,7 +70,7 @@ func (e engine) backend() driver.Backend {
 				r = had
 			}
 			r.Home, r.Detail.State = req.Identity.Home, driver.StateRunning
-			return box{sb, r.Detail.ID}, e.write(r)
+			return box{sb, e, r.Detail.ID}, e.write(r)
 		},
 	}
 }
@@ -77,7 +78,21 @@ func (e engine) backend() driver.Backend {
 // box is a sandbox of local's under another id.
 type box struct {
 	driver.Sandbox
+	engine
 	id string
+}
+
+func (b box) Close(ctx context.Context) error {
+	if !b.has("slow") {
+		return b.Sandbox.Close(ctx)
+	}
+	if err := b.note("closing"); err != nil {
+		return err
+	}
+	for b.has("slow") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return errors.Join(b.Sandbox.Close(ctx), b.note("closed"))
 }
 
 func (b box) Info() driver.Info {
@@ -89,6 +104,10 @@ func (b box) Info() driver.Info {
 func (e engine) has(what string) bool {
 	_, err := os.Stat(filepath.Join(e.dir, e.name+"."+what))
 	return err == nil
+}
+
+func (e engine) note(what string) error {
+	return os.WriteFile(filepath.Join(e.dir, e.name+"."+what), nil, 0o600)
 }
 
 func (e engine) ask() error {
@@ -111,7 +130,7 @@ func (e engine) pull(ctx context.Context, progress func(string)) error {
 			progress(line)
 		}
 		told = len(text)
-		if err := os.WriteFile(filepath.Join(e.dir, e.name+".told"), nil, 0o600); err != nil {
+		if err := e.note("told"); err != nil {
 			return err
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/elsewhere-sh/elsewhere"
+	"github.com/elsewhere-sh/elsewhere/config"
 )
 
 // mcpClient is a client whose settings are known: where they are, and what to put there.
@@ -79,6 +80,9 @@ func (a *app) printClient(o *mcpFlags) error {
 		if c.name != o.print {
 			continue
 		}
+		if err := a.checkPrinted(o); err != nil {
+			return err
+		}
 		command, err := os.Executable()
 		if err != nil {
 			command = "elsewhere"
@@ -88,6 +92,22 @@ func (a *app) printClient(o *mcpFlags) error {
 		return a.written(err)
 	}
 	return ownError("--print-config", "use "+strings.Join(clientNames(), ", "), "%q is no client that is known", o.print)
+}
+
+// checkPrinted refuses what would be a secret in a client's settings, and in the arguments of the server that it starts.
+func (a *app) checkPrinted(o *mcpFlags) error {
+	for _, entry := range o.set {
+		key, _, _ := strings.Cut(entry, "=")
+		variable, secret, err := config.Secret(a.backends, key)
+		if err != nil {
+			return err
+		}
+		if secret {
+			return ownError("--print-config", "leave it out, and write "+variable+"=... into HERMES_HOME/.env, or give the client's server that variable",
+				"%s is a secret, and would be read in the client's settings", key)
+		}
+	}
+	return nil
 }
 
 // arguments are those with which the client starts the server: as this one was started.

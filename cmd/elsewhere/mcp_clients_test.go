@@ -85,6 +85,15 @@ func TestWhatIsPrintedForAClientStartsTheServer(t *testing.T) {
 			}
 		})
 	}
+	printed := newProgram(t, "mcp", "-b", "daytona", "--set", "terminal.daytona_api_key=dtn-unseen", "--print-config", "cursor")
+	printed.Stderr = nil
+	out, err := printed.CombinedOutput()
+	if status, ok := err.(*exec.ExitError); !ok || status.ExitCode() != exitOwn {
+		t.Errorf("a secret is taken: %v", err)
+	}
+	if text := string(out); strings.Contains(text, "unseen") || !strings.Contains(text, "DAYTONA_API_KEY") || !strings.Contains(text, ".env") {
+		t.Errorf("%s", text)
+	}
 	if len(clientNames()) != 9 {
 		t.Errorf("there are clients without a parser here: %v", clientNames())
 	}

@@ -93,6 +93,7 @@ func (a *app) open(ctx context.Context, cfg *config.Config, t target, throwAway 
 	progress, opened := a.status.steps()
 	defer opened()
 	a.startTelemetry(ctx, false)
+	a.signals.opened(closeWait(cfg))
 	return elsewhere.OpenSandbox(ctx, cfg, &elsewhere.SandboxOptions{
 		Task: t.task, ThrowAway: throwAway, SpawnAhead: &none, Logger: a.log, Progress: progress, Approve: a.approver(t),
 		TracerProvider: a.telemetry.tracers, MeterProvider: a.telemetry.meters,
