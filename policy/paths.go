@@ -281,8 +281,8 @@ func CheckPath(p string, write bool, ctx Context) Decision {
 	return CheckPaths([]string{p}, false, write, ctx)
 }
 
-// CheckPaths is CheckPath for all paths that one transfer touches, in one decision. What lies below a path about which a rule is
-// says nothing more of that rule. more says that there are others, which could not be looked at.
+// CheckPaths is CheckPath for all paths that one transfer touches, in one decision. more says that there are others, which could not
+// be looked at.
 func CheckPaths(paths []string, more, write bool, ctx Context) Decision {
 	c := &checker{ctx: ctx, steps: maxSteps, seen: map[Finding]bool{}, more: more}
 	sh := newShell(c)
@@ -299,19 +299,13 @@ func CheckPaths(paths []string, more, write bool, ctx Context) Decision {
 		}
 		all = append(all, one{sh.abs(p), text})
 	}
-	// A directory stands before what it holds.
-	slices.SortFunc(all, func(a, b one) int { return strings.Compare(a.path, b.path) })
-	found := map[string][]string{} // paths by rule
+	slices.SortStableFunc(all, func(a, b one) int { return strings.Compare(a.path, b.path) })
+	all = slices.CompactFunc(all, func(a, b one) bool { return a.path == b.path })
 	for _, p := range all {
 		rule := ctx.ruleOf(p.path, write)
-		action, reason := ctx.action(rule, nil)
-		if action == Allow || slices.ContainsFunc(found[rule], func(dir string) bool { return within(p.path, dir) }) {
-			continue
+		if action, reason := ctx.action(rule, nil); action != Allow {
+			c.add(Finding{Rule: rule, Action: action, Reason: reason, Where: verb + p.text, Command: verb + p.path, Fixed: true})
 		}
-		if len(found[rule]) < maxFindings {
-			found[rule] = append(found[rule], p.path)
-		}
-		c.add(Finding{Rule: rule, Action: action, Reason: reason, Where: verb + p.text, Command: verb + p.path, Fixed: true})
 	}
 	if action, _ := ctx.action("too-complex", nil); c.more && action != Allow && len(all) > 0 {
 		c.add(Finding{

@@ -53,7 +53,7 @@ func TestPathsBelowAreThoseThatARuleKeeps(t *testing.T) {
 
 func TestAllPathsAreOneDecision(t *testing.T) {
 	ctx := testContext()
-	d := CheckPaths([]string{"/home/ann/x", "/home/ann/.profile", "/home/ann/.bashrc", "~/.bashrc", "/home/ann/.bashrc/.bashrc"}, false, true, ctx)
+	d := CheckPaths([]string{"/home/ann/x", "/home/ann/.profile", "/home/ann/.bashrc", "~/.bashrc"}, false, true, ctx)
 	if d.Action != Ask || len(d.Findings) != 2 || d.Findings[0].Command != "write /home/ann/.bashrc" || d.Findings[1].Command != "write /home/ann/.profile" {
 		t.Errorf("got %+v", d)
 	}
@@ -67,6 +67,9 @@ func TestAllPathsAreOneDecision(t *testing.T) {
 	}
 	if d := CheckPaths([]string{"/home/ann/.profile", "/home/ann/.zshrc", "/home/ann/.ssh/id_x"}, false, true, ctx); d.Action != Block || d.Rule != "write-credentials" || len(d.Findings) != 2 {
 		t.Errorf("got %+v", d)
+	}
+	if d := CheckPaths([]string{"/home/ann/.config/fish", "/home/ann/.config/fish/a"}, false, true, ctx); len(d.Findings) != 2 {
+		t.Errorf("an answer for a directory is one for what is in it: %+v", d)
 	}
 	if d := CheckPaths([]string{"/home/ann/x"}, true, true, ctx); d.Action != Ask || d.Rule != "too-complex" || d.Findings[0].Fixed {
 		t.Errorf("of too many: %+v", d)
