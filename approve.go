@@ -102,30 +102,41 @@ func agreedTo(f policy.Finding) agreed { return agreed{f.Rule, f.Command, f.Dir}
 // maxAgreed is how many such answers a session keeps.
 const maxAgreed = 200
 
-// remember keeps an answer, so that the next check of the same command finds it. A longer one that cannot be kept counts once.
+// remember keeps an answer that lasts, so that later checks of the same command find it. One for this once is in nobody's memory, from
+// which another call could take it: it is the call's own (granted).
 func (a *answers) remember(d policy.Decision, answer PolicyAnswer) (notice string) {
-	scope := policy.Scope(answer)
-	if a.session == nil && scope == policy.Session {
-		scope = policy.Once
-	}
-	err := a.store.Remember(d, scope)
-	if errors.Is(err, policy.ErrNotFixed) {
+	if answer == ApproveOnce || answer == ApproveSession && a.session == nil {
 		return ""
 	}
-	if err == nil && scope == policy.Session && a.session.file != nil {
+	err := a.store.Remember(d.Only(func(f policy.Finding) bool { return f.Fixed }), policy.Scope(answer))
+	if err == nil && answer == ApproveSession && a.session.file != nil {
 		err = a.session.agree(d)
 	}
 	if err != nil {
-		_ = a.store.Remember(d, policy.Once)
 		return "the answer is not kept: " + err.Error()
 	}
 	return ""
+}
+
+// granted are the answers of one call that was agreed to: what is known anyway, and that decision.
+type granted struct {
+	policy.Answers
+	agreed []policy.Finding
+}
+
+// Allowed makes it policy.Answers.
+func (g granted) Allowed(f policy.Finding) bool {
+	return g.Answers.Allowed(f) || slices.ContainsFunc(g.agreed, func(a policy.Finding) bool {
+		return a.Action == policy.Ask && agreedTo(a) == agreedTo(f)
+	})
 }
 
 // agree writes what was agreed to into a named session's file.
 func (s *Session) agree(d policy.Decision) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// What others did to the session is read here, and taken over by the next reload.
+	defer func() { s.file.seen = nil }()
 	return s.file.locked(func() error {
 		if err := s.file.read(); err != nil {
 			return err
@@ -165,6 +176,8 @@ func (sb *Sandbox) askUser(ctx context.Context, q PolicyQuestion, d policy.Decis
 		return ApproveNot, "the answer was no", nil
 	case answer != ApproveOnce && answer != ApproveSession && answer != ApproveAlways:
 		return ApproveNot, fmt.Sprintf("the answer %q means nothing", answer), nil
+	case !q.Lasts:
+		return ApproveOnce, "", nil
 	}
 	return answer, "", nil
 }

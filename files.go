@@ -39,6 +39,22 @@ type Transfer struct {
 	Resumed bool          // an earlier copy that was cut went on
 }
 
+func uploading(src, dst string, opts *TransferOptions) transfer {
+	t := transfer{op: "upload", name: dst, write: true, near: src}
+	if opts != nil {
+		t.exclude = opts.Exclude
+	}
+	return t
+}
+
+func downloading(src string, opts *TransferOptions) transfer {
+	t := transfer{op: "download", name: src, whole: true}
+	if opts != nil {
+		t.exclude = opts.Exclude
+	}
+	return t
+}
+
 // SyncOptions says what is synchronised.
 type SyncOptions struct {
 	// Local is a directory of this machine, Remote one of the sandbox (relative to its home).
@@ -64,7 +80,7 @@ type Synced = filesync.Synced
 //
 // Where commands are checked (Guarded), so are the paths that are written, and by Download and ReadFile read: ErrDenied.
 func (sb *Sandbox) Upload(ctx context.Context, src, dst string, opts *TransferOptions) (*Transfer, error) {
-	if err := sb.permitPath(ctx, nil, "upload", dst, true, src); err != nil {
+	if err := sb.permitPath(ctx, nil, uploading(src, dst, opts)); err != nil {
 		return nil, err
 	}
 	return sb.upload(ctx, src, dst, opts)
@@ -80,7 +96,7 @@ func (sb *Sandbox) upload(ctx context.Context, src, dst string, opts *TransferOp
 // Download copies a file or a tree of the sandbox to this machine, in the same way. Nothing is written outside of dst,
 // whatever the sandbox sends; set-user-id bits and devices do not come along.
 func (sb *Sandbox) Download(ctx context.Context, src, dst string, opts *TransferOptions) (*Transfer, error) {
-	if err := sb.permitPath(ctx, nil, "download", src, false, ""); err != nil {
+	if err := sb.permitPath(ctx, nil, downloading(src, opts)); err != nil {
 		return nil, err
 	}
 	return sb.download(ctx, src, dst, opts)
@@ -95,7 +111,7 @@ func (sb *Sandbox) download(ctx context.Context, src, dst string, opts *Transfer
 
 // ReadFile reads a file of the sandbox. One of more than DefaultMaxOutput bytes is an error: Download takes any size.
 func (sb *Sandbox) ReadFile(ctx context.Context, name string) ([]byte, error) {
-	if err := sb.permitPath(ctx, nil, "read", name, false, ""); err != nil {
+	if err := sb.permitPath(ctx, nil, transfer{op: "read", name: name}); err != nil {
 		return nil, err
 	}
 	return sb.readFile(ctx, name)
@@ -130,7 +146,7 @@ func (sb *Sandbox) readFile(ctx context.Context, name string) ([]byte, error) {
 // WriteFile makes data the content of a file in the sandbox, with this mode. Its parents are made. A reader sees the old
 // content or the new, never a part.
 func (sb *Sandbox) WriteFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
-	if err := sb.permitPath(ctx, nil, "write", name, true, ""); err != nil {
+	if err := sb.permitPath(ctx, nil, transfer{op: "write", name: name, write: true}); err != nil {
 		return err
 	}
 	return sb.writeFile(ctx, name, data, perm)
@@ -159,11 +175,12 @@ func (sb *Sandbox) writeFile(ctx context.Context, name string, data []byte, perm
 // Sync makes a directory like another one. A file of the destination that was changed since the last sync of this pair, or
 // that differs at the first one, is left as it is and listed (Synced.Conflicts), unless Force says otherwise.
 func (sb *Sandbox) Sync(ctx context.Context, o SyncOptions) (*Synced, error) {
-	tree := ""
-	if !o.FromSandbox {
-		tree = o.Local
+	t := transfer{op: "sync", name: o.Remote, exclude: o.Exclude}
+	if t.whole = o.FromSandbox; !t.whole {
+		t.write, t.near, t.exact = true, o.Local, true
+		t.force, t.delete, t.gitIgnore = o.Force, o.Delete, o.GitIgnore
 	}
-	if err := sb.permitPath(ctx, nil, "sync", o.Remote, !o.FromSandbox, tree); err != nil {
+	if err := sb.permitPath(ctx, nil, t); err != nil {
 		return nil, err
 	}
 	pair := &filesync.Pair{
@@ -186,7 +203,7 @@ func (sb *Sandbox) Sync(ctx context.Context, o SyncOptions) (*Synced, error) {
 // for the session counts for them.
 func (s *Session) Upload(ctx context.Context, src, dst string, opts *TransferOptions) (*Transfer, error) {
 	dst = s.path(ctx, dst)
-	if err := s.sb.permitPath(ctx, s, "upload", dst, true, src); err != nil {
+	if err := s.sb.permitPath(ctx, s, uploading(src, dst, opts)); err != nil {
 		return nil, err
 	}
 	return s.sb.upload(ctx, src, dst, opts)
@@ -195,7 +212,7 @@ func (s *Session) Upload(ctx context.Context, src, dst string, opts *TransferOpt
 // Download is Sandbox.Download from the session's directory.
 func (s *Session) Download(ctx context.Context, src, dst string, opts *TransferOptions) (*Transfer, error) {
 	src = s.path(ctx, src)
-	if err := s.sb.permitPath(ctx, s, "download", src, false, ""); err != nil {
+	if err := s.sb.permitPath(ctx, s, downloading(src, opts)); err != nil {
 		return nil, err
 	}
 	return s.sb.download(ctx, src, dst, opts)
@@ -204,7 +221,7 @@ func (s *Session) Download(ctx context.Context, src, dst string, opts *TransferO
 // ReadFile is Sandbox.ReadFile from the session's directory.
 func (s *Session) ReadFile(ctx context.Context, name string) ([]byte, error) {
 	name = s.path(ctx, name)
-	if err := s.sb.permitPath(ctx, s, "read", name, false, ""); err != nil {
+	if err := s.sb.permitPath(ctx, s, transfer{op: "read", name: name}); err != nil {
 		return nil, err
 	}
 	return s.sb.readFile(ctx, name)
@@ -221,7 +238,7 @@ func (s *Session) WriteFile(ctx context.Context, name string, data []byte, perm 
 // PermitWrite asks for what WriteFile asks, and writes nothing: for a program that follows links before it writes. An answer for once
 // is used up by it.
 func (s *Session) PermitWrite(ctx context.Context, name string) error {
-	return s.sb.permitPath(ctx, s, "write", s.path(ctx, name), true, "")
+	return s.sb.permitPath(ctx, s, transfer{op: "write", name: s.path(ctx, name), write: true})
 }
 
 // path makes a relative path start at the session's directory, as the last call left it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"path/filepath"
@@ -142,6 +141,9 @@ func (sb *Sandbox) Guarded() (guarded bool, why string) {
 	return g.on, g.why
 }
 
+// maxMoves is how often a command is looked at whose directory changes while somebody is asked about it.
+const maxMoves = 3
+
 // permitCommand says whether a command may run in the session's directory, or in dir. verdict is what the audit says; an error is an
 // *Error, of the kind denied with a *Denial, and nothing may be done then.
 func (s *Session) permitCommand(ctx context.Context, op, command, dir string, env map[string]string) (verdict string, err error) {
@@ -149,21 +151,44 @@ func (s *Session) permitCommand(ctx context.Context, op, command, dir string, en
 	if !p.guard.on && !p.guard.deny {
 		return notChecked, nil
 	}
+	for moves := 0; ; moves++ {
+		at, err := s.whereNow(ctx, p, dir, env)
+		if err != nil {
+			return "", err
+		}
+		q := PolicyQuestion{Op: op, Session: s.name, Command: command, Dir: at.Cwd}
+		verdict, asked, err := s.sb.permit(ctx, p, s.answers, q, func(known policy.Answers) (policy.Decision, error) {
+			at.Answers = known
+			return policy.Check(command, at), nil
+		})
+		if err != nil || asked.Action == policy.Allow {
+			return verdict, err
+		}
+		// Another call may have changed the directory meanwhile: then the answer was about another one.
+		now, err := s.whereNow(ctx, p, dir, env)
+		switch {
+		case err != nil:
+			return "", err
+		case now.Cwd == at.Cwd:
+			return verdict, nil
+		case moves == maxMoves:
+			return "denied: " + asked.Rule, s.sb.refuse(p, q, asked, "the session's directory changes each time that it is asked about")
+		}
+	}
+}
+
+// whereNow is where a command of the session, or one with a directory of its own, would run.
+func (s *Session) whereNow(ctx context.Context, p *place, dir string, env map[string]string) (policy.Context, error) {
 	// The directory is the session's when the state of its last call is written. A failure is a notice of the next result.
 	_ = s.Flush(ctx)
 	_, cwd, err := s.current()
-	if err != nil {
-		return "", err
-	}
 	at := p.guard.base
 	if at.Cwd = cwd; dir != "" {
 		at.Cwd = p.guard.absolute(dir, cwd)
 	}
 	at.Workspace = append(slices.Clip(at.Workspace), s.start)
 	at.Env = knownPaths(p.info.CallEnv, env)
-	at.Answers = s.answers
-	q := PolicyQuestion{Op: op, Session: s.name, Command: command, Dir: at.Cwd}
-	return s.sb.permit(ctx, p, s.answers, q, func() policy.Decision { return policy.Check(command, at) })
+	return at, err
 }
 
 // knownPaths are those of a call's variables that are paths. Rules compare nothing else, and a secret has no place in what is
@@ -192,120 +217,52 @@ func (sb *Sandbox) permitInput(ctx context.Context, job, text string) (verdict s
 		return notChecked, nil
 	}
 	at := p.guard.base
-	at.Answers = sb.answers
 	q := PolicyQuestion{Op: "job send", Command: text}
-	return sb.permit(ctx, p, sb.answers, q, func() policy.Decision {
-		return policy.Check(text, at).Only(func(f policy.Finding) bool { return f.Rule != "unparseable" && f.Rule != "too-complex" })
+	verdict, _, err = sb.permit(ctx, p, sb.answers, q, func(known policy.Answers) (policy.Decision, error) {
+		at.Answers = known
+		return policy.Check(text, at).Only(func(f policy.Finding) bool { return f.Rule != "unparseable" && f.Rule != "too-complex" }), nil
 	})
+	return verdict, err
 }
 
-// permitPath says whether a file or a tree of the sandbox may be read, or written. s is whose doing it is; nil is nobody's. tree is what
-// of this machine is written there; "" is one file.
-func (sb *Sandbox) permitPath(ctx context.Context, s *Session, op, name string, write bool, tree string) error {
-	p := sb.at()
-	if !p.guard.on {
-		return nil
-	}
-	who, session := sb.answers, ""
-	if s != nil {
-		who, session = s.answers, s.name
-	}
-	at := p.guard.base
-	at.Answers = who
-	file := path.Clean(sb.farPath(name))
-	q := PolicyQuestion{Op: op, Session: session, Command: file}
-	verdict, err := sb.permit(ctx, p, who, q, func() policy.Decision {
-		d := policy.Decision{Action: policy.Allow}
-		for _, one := range p.guard.targets(file, tree) {
-			if d = policy.CheckPath(one, write, at); d.Action != policy.Allow {
-				break
-			}
-		}
-		return d
-	})
+// permit decides: what is blocked does not run, what is asked about runs when somebody agrees. check looks, with what was agreed to;
+// asked is the decision that somebody agreed to, or one that allows.
+func (sb *Sandbox) permit(ctx context.Context, p *place, who *answers, q PolicyQuestion, check func(policy.Answers) (policy.Decision, error)) (verdict string, asked policy.Decision, err error) {
+	asked.Action = policy.Allow
+	d, err := check(who)
 	if err != nil {
-		sb.auditDenied(session, op+" "+file, verdict, err)
+		return "", asked, err
 	}
-	return err
-}
-
-// maxTargets is how many files of a tree are looked at by name.
-const maxTargets = 20_000
-
-// targets are the paths that a transfer touches: the one that is named, what a link of this machine makes of it, and where it holds a
-// home, what is written below it.
-func (g *guard) targets(file, tree string) []string {
-	all := []string{file}
-	if g.here {
-		if real := followed(fromBash(file)); real != fromBash(file) {
-			all = append(all, toBash(real))
-		}
-	}
-	if tree == "" {
-		return all
-	}
-	into := path.Join(file, filepath.Base(tree))
-	all = append(all, into)
-	if g.base.Home != file && !strings.HasPrefix(g.base.Home+"/", strings.TrimSuffix(file, "/")+"/") {
-		return all
-	}
-	_ = filepath.WalkDir(tree, func(found string, _ fs.DirEntry, err error) error {
-		if err != nil || len(all) > maxTargets {
-			return filepath.SkipAll
-		}
-		if rel, err := filepath.Rel(tree, found); err == nil && rel != "." {
-			rel = filepath.ToSlash(rel)
-			all = append(all, path.Join(file, rel), path.Join(into, rel))
-		}
-		return nil
-	})
-	return all
-}
-
-// followed is where a path leads whose end need not be there.
-func followed(file string) string {
-	for dir, rest := file, ""; ; {
-		if real, err := filepath.EvalSymlinks(dir); err == nil {
-			return filepath.Join(real, rest)
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return file
-		}
-		dir, rest = up, filepath.Join(filepath.Base(dir), rest)
-	}
-}
-
-// permit decides: what is blocked does not run, what is asked about runs when somebody agrees.
-func (sb *Sandbox) permit(ctx context.Context, p *place, who *answers, q PolicyQuestion, check func() policy.Decision) (verdict string, err error) {
-	d := check()
 	if !p.guard.on {
 		d = d.Only(func(f policy.Finding) bool { return f.Rule == policy.Denied })
 	}
 	switch {
 	case d.Action == policy.Allow:
-		return allowed, nil
+		return allowed, asked, nil
 	case d.Action == policy.Block:
-		return "denied: " + d.Rule, sb.refuse(p, q, d, "")
+		return "denied: " + d.Rule, asked, sb.refuse(p, q, d, "")
 	case p.guard.off:
-		return "not asked: " + d.Rule, nil
+		return "not asked: " + d.Rule, asked, nil
 	}
 	q.Backend, q.Task, q.Where = sb.backend, sb.task, p.where()
 	answer, why, err := sb.askUser(ctx, q, d)
 	if err != nil {
-		return "", err
+		return "", asked, err
 	}
 	if answer == ApproveNot {
-		return "denied: " + d.Rule, sb.refuse(p, q, d, why)
+		return "denied: " + d.Rule, asked, sb.refuse(p, q, d, why)
 	}
 	if notice := who.remember(d, answer); notice != "" {
 		sb.say(notice)
 	}
-	// What was agreed to is found now, and an answer for this once is used up.
-	if again := check(); again.Action != policy.Allow {
-		return "denied: " + again.Rule, sb.refuse(p, q, again, "the answer was about something else")
+	// What is there now has to be what was agreed to.
+	switch again, err := check(granted{who, d.Findings}); {
+	case err != nil:
+		return "", asked, err
+	case again.Action != policy.Allow:
+		return "denied: " + again.Rule, asked, sb.refuse(p, q, again, "the answer was about something else")
 	}
-	return "asked: " + string(answer) + ": " + d.Rule, nil
+	return "asked: " + string(answer) + ": " + d.Rule, d, nil
 }
 
 // refuse makes the error of what may not be done.

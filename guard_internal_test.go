@@ -4,12 +4,57 @@ package elsewhere
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/elsewhere-sh/elsewhere/backend/local"
 	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/policy"
 )
+
+// An answer for this once is the call's that asked: no other one finds it.
+func TestAnAnswerOnceIsKeptNowhere(t *testing.T) {
+	who := &answers{store: policy.NewStore("")}
+	at := policy.Context{Cwd: "/work", Home: "/home/ann", Answers: who}
+	d := policy.Check(`rm -rf /data/x "$X"`, at)
+	if d.Action != policy.Ask {
+		t.Fatalf("got %+v", d)
+	}
+	for _, answer := range []PolicyAnswer{ApproveOnce, ApproveSession, ApproveAlways} {
+		if notice := who.remember(d, answer); notice != "" && answer != ApproveAlways {
+			t.Error(notice)
+		}
+		if again := policy.Check(`rm -rf /data/x "$X"`, at); again.Action != policy.Ask {
+			t.Errorf("%s: another call takes the answer", answer)
+		}
+	}
+	at.Answers = granted{who, d.Findings}
+	if own := policy.Check(`rm -rf /data/x "$X"`, at); own.Action != policy.Allow {
+		t.Errorf("its own call is denied: %+v", own)
+	}
+	if other := policy.Check(`rm -rf /data/y "$X"`, at); other.Action != policy.Ask {
+		t.Errorf("it counts for another command: %+v", other)
+	}
+}
+
+func TestATreeOfTooManyFilesIsAskedAbout(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b", "c"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := &guard{base: policy.Context{Home: "/home/ann"}}
+	for left, more := range map[int]bool{2: true, 3: false} {
+		w := &targets{guard: g, write: true, left: left}
+		w.add("", "/home/ann")
+		if err := w.tree(transfer{name: "/home/ann", near: dir + "/.", write: true}); err != nil || w.more != more {
+			t.Errorf("of %d: %v, %v", left, w.more, err)
+		}
+	}
+}
 
 // BenchmarkPermit is what the look at a small command costs a call on local.
 func BenchmarkPermit(b *testing.B) {

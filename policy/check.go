@@ -26,7 +26,7 @@ func Check(command string, ctx Context) Decision {
 		c.add(Finding{Rule: denied, Action: Block, Reason: "the pattern " + pattern, Where: command, Command: shortenTo(command)})
 	}
 	sh.text(command, "")
-	if c.steps <= 0 {
+	if c.steps <= 0 || c.more {
 		c.doubt("too-complex", command)
 	}
 	return ctx.decide(c.found)
@@ -42,6 +42,7 @@ type checker struct {
 	kinds map[string]judged // of paths
 	files map[string]string // what the text itself has written, by absolute path
 	fds   int               // process substitutions so far
+	more  bool              // there are findings that are not in found
 }
 
 // spend takes n steps and reports whether there are any left.
@@ -50,12 +51,20 @@ func (c *checker) spend(n int) bool {
 	return c.steps > 0
 }
 
-// add notes a finding once.
+// add notes a finding once. The last place is kept for one that blocks, or for the one that says that there are more.
 func (c *checker) add(f Finding) {
 	f.Where = shorten(f.Where)
-	if len(c.found) < maxFindings && !c.seen[f] {
-		c.seen[f] = true
+	if c.seen[f] {
+		return
+	}
+	c.seen[f] = true
+	switch last := f.Action == Block || f.Rule == "too-complex"; {
+	case len(c.found) < maxFindings-1, last && len(c.found) < maxFindings:
 		c.found = append(c.found, f)
+	case f.Action == Block && c.found[maxFindings-1].Action != Block:
+		c.found[maxFindings-1] = f
+	default:
+		c.more = true
 	}
 }
 

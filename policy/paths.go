@@ -2,6 +2,7 @@ package policy
 
 import (
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -218,6 +219,24 @@ func (c Context) matches(p, row string) bool {
 	return below(p, row)
 }
 
+// patterns are all that matches compares with a row.
+func (c Context) patterns(row string) []string {
+	switch {
+	case strings.HasPrefix(row, "$H"):
+		if h := c.hermesHome(); h != "" {
+			return []string{h + row[2:], "/root/.hermes" + row[2:]}
+		}
+		return []string{"/root/.hermes" + row[2:]}
+	case strings.HasPrefix(row, "~"):
+		list := []string{"/root" + row[1:], "/home/*" + row[1:], "/Users/*" + row[1:]}
+		if home := strings.TrimRight(c.Home, "/"); home != "" {
+			list = append(list, home+row[1:])
+		}
+		return list
+	}
+	return []string{row}
+}
+
 // below reports whether p is matched by pattern, component by component, or lies below what is.
 func below(p, pattern string) bool {
 	for pattern != "" {
@@ -259,30 +278,92 @@ func holdsSecrets(ctx Context, p string) bool {
 // CheckPath says whether a file tool may read, or write, the file at p: an absolute path, or one relative to ctx.Cwd. The
 // path is taken as it is written; a caller that follows symbolic links asks for what they lead to as well.
 func CheckPath(p string, write bool, ctx Context) Decision {
-	c := &checker{ctx: ctx, steps: maxSteps, seen: map[Finding]bool{}}
+	return CheckPaths([]string{p}, false, write, ctx)
+}
+
+// CheckPaths is CheckPath for all paths that one transfer touches, in one decision. more says that there are others, which could not
+// be looked at.
+func CheckPaths(paths []string, more, write bool, ctx Context) Decision {
+	c := &checker{ctx: ctx, steps: maxSteps, seen: map[Finding]bool{}, more: more}
 	sh := newShell(c)
-	text := p
-	if p == "~" || strings.HasPrefix(p, "~/") {
-		p = sh.home() + p[1:]
-	}
-	p = sh.abs(p)
-	k, ok := ctx.kindOf(p)
-	if !ok {
-		return ctx.decide(nil)
-	}
-	rule, verb := k.read, "read "
+	verb := "read "
 	if write {
-		rule, verb = k.write, "write "
+		verb = "write "
 	}
-	if rule == "" {
-		return ctx.decide(nil)
+	type one struct{ path, text string }
+	all := make([]one, 0, len(paths))
+	for _, p := range paths {
+		text := p
+		if p == "~" || strings.HasPrefix(p, "~/") {
+			p = sh.home() + p[1:]
+		}
+		all = append(all, one{sh.abs(p), text})
 	}
-	action, reason := ctx.action(rule, nil)
-	if action == Allow {
-		return ctx.decide(nil)
+	slices.SortStableFunc(all, func(a, b one) int { return strings.Compare(a.path, b.path) })
+	all = slices.CompactFunc(all, func(a, b one) bool { return a.path == b.path })
+	for _, p := range all {
+		rule := ctx.ruleOf(p.path, write)
+		if action, reason := ctx.action(rule, nil); action != Allow {
+			c.add(Finding{Rule: rule, Action: action, Reason: reason, Where: verb + p.text, Command: verb + p.path, Fixed: true})
+		}
 	}
-	c.add(Finding{Rule: rule, Action: action, Reason: reason, Where: verb + text, Command: verb + p, Fixed: true})
+	if action, _ := ctx.action("too-complex", nil); c.more && action != Allow && len(all) > 0 {
+		c.add(Finding{
+			Rule: "too-complex", Action: action, Reason: "there are too many files to look at each of them",
+			Where: verb + all[0].text + " and more", Command: verb + all[0].path + " and more",
+		})
+	}
 	return ctx.decide(c.found)
+}
+
+// ruleOf is the rule for reading, or writing, a clean absolute path; "" is none.
+func (c Context) ruleOf(p string, write bool) string {
+	k, _ := c.kindOf(p)
+	if write {
+		return k.write
+	}
+	return k.read
+}
+
+// PathsBelow returns what a rule keeps from being read, or written, below dir, a clean absolute path that is not such a place itself:
+// paths, or patterns of them. Without any, CheckPath says of all that is below dir what it says of dir.
+func PathsBelow(dir string, write bool, ctx Context) []string {
+	var list []string
+	add := func(pattern string) {
+		p, ok := placeBelow(dir, pattern)
+		if !ok || slices.Contains(list, p) {
+			return
+		}
+		if action, _ := ctx.action(ctx.ruleOf(p, write), nil); action != Allow {
+			list = append(list, p)
+		}
+	}
+	for _, p := range append(slices.Clip(ctx.Blocked), ctx.Given...) {
+		add(path.Clean(p))
+	}
+	add("/dev/*")
+	for _, pl := range places {
+		for _, pattern := range ctx.patterns(pl.path) {
+			add(pattern)
+		}
+	}
+	return list
+}
+
+// placeBelow makes of a pattern what it can match below dir.
+func placeBelow(dir, pattern string) (string, bool) {
+	rest := strings.TrimPrefix(pattern, "/")
+	for part := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
+		if part == "" {
+			continue
+		}
+		want, after, more := strings.Cut(rest, "/")
+		if ok, err := path.Match(want, part); !more || want != part && (err != nil || !ok) {
+			return "", false
+		}
+		rest = after
+	}
+	return path.Join(dir, rest), rest != ""
 }
 
 // reach is how bad it is to delete a path with all that is below it, or to open it for everybody.

@@ -105,7 +105,7 @@ func table() []Rule {
 
 		// The text itself.
 		{"unparseable", Ask, "cannot be read: it is no valid bash", "text that does not parse", false, nil},
-		{"too-complex", Ask, "is too long or too involved to be checked", "more than 24 KiB beside long here-documents, deep nesting, too many steps", false, nil},
+		{"too-complex", Ask, "is too long or too involved to be checked", "more than 24 KiB beside long here-documents, deep nesting, too many steps; a copy of too many files", false, nil},
 	}
 }
 

@@ -47,7 +47,11 @@ misses beside what is found. A text that bash would not parse, is longer than 24
 count) or too involved to be checked in some 50 ms is asked about.
 
 The same table of paths holds for the file tools and for copies (` + "`cp`, `sync`" + `) into such a place and out of it; on local a link counts as what it leads to,
-too. What is sent to a job is looked at as a command of bash, since the job may be a shell; what bash would not read is let through, and so is
+too. A copy of a tree is looked at as a whole, and one question covers it: what it writes, by the names in the tree; what it reads, and what
+` + "`sync --delete --force`" + ` removes, by the places of the table that are there below the directory (where the table has a pattern, the
+directory of the pattern has to be there). What ` + "`--exclude`" + ` leaves out does not count.
+
+What is sent to a job is looked at as a command of bash, since the job may be a shell; what bash would not read is let through, and so is
 what is typed on a terminal, what a command reads from its standard input, and a line that is sent in parts.
 
 ## Actions
@@ -65,7 +69,7 @@ it, the process ends with 125, and the audit record says ` + "`denied: RULE`" + 
 
 *Once* counts for one call, *this session* until it ends (a named session: until it is removed); *always* is kept in ` + "`HERMES_HOME/elsewhere/policy.json`" + ` (0600). An answer is kept with the rule, the command as
 bash would run it, and its directory, never as a pattern of text: the same push to another branch is asked about again. What is known only
-when it runs can be agreed to once only.
+when it runs can be agreed to once only. Where the session's directory changes while somebody is asked, the command is looked at again in the new one.
 
 ## Rules
 
