@@ -23,11 +23,8 @@ import (
 )
 
 const (
-	// dialWait bounds opening a terminal, pingEvery how often a connection is asked for a sign of life, and pingWait how long it may
-	// take.
-	dialWait  = 30 * time.Second
-	pingEvery = 15 * time.Second
-	pingWait  = 30 * time.Second
+	// dialWait bounds opening a terminal.
+	dialWait = 30 * time.Second
 	// deleteWait bounds the request that ends a terminal.
 	deleteWait = 15 * time.Second
 
@@ -93,7 +90,7 @@ func (s *sandbox) dial(ctx context.Context, env map[string]string, rows, cols in
 		_ = t.Close()
 		return nil, err
 	}
-	go t.ping()
+	go cloudhttp.KeepWatch(t.ctx, t.conn)
 	return t, nil
 }
 
@@ -245,26 +242,6 @@ func (t *term) Status() (driver.ExitStatus, bool) {
 // Write types p.
 func (t *term) Write(ctx context.Context, p []byte) error {
 	return t.conn.Write(ctx, websocket.MessageBinary, p)
-}
-
-// ping finds out about a connection that is dead.
-func (t *term) ping() {
-	ticker := time.NewTicker(pingEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-t.ctx.Done():
-			return
-		}
-		ctx, cancel := context.WithTimeout(t.ctx, pingWait)
-		err := t.conn.Ping(ctx)
-		cancel()
-		if err != nil {
-			_ = t.conn.CloseNow()
-			return
-		}
-	}
 }
 
 // Leave gives the connection up.

@@ -21,11 +21,8 @@ import (
 )
 
 const (
-	// dialWait bounds opening a terminal, pingEvery how often a connection is asked for a sign of life, and pingWait how long it may
-	// take.
-	dialWait  = 30 * time.Second
-	pingEvery = 15 * time.Second
-	pingWait  = 30 * time.Second
+	// dialWait bounds opening a terminal.
+	dialWait = 30 * time.Second
 )
 
 // term is one terminal of a session, with the command that was started on it. The client's going is the command's hang-up.
@@ -72,7 +69,7 @@ func (s *sandbox) dialTerminal(ctx context.Context, argv, env []string, rows, co
 	}
 	t := &term{conn: conn}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	go t.ping()
+	go cloudhttp.KeepWatch(t.ctx, t.conn)
 	return t, nil
 }
 
@@ -135,26 +132,6 @@ func (t *term) Read(ctx context.Context) ([]byte, error) {
 // Write types p.
 func (t *term) Write(ctx context.Context, p []byte) error {
 	return t.conn.Write(ctx, websocket.MessageBinary, p)
-}
-
-// ping finds out about a connection that is dead.
-func (t *term) ping() {
-	ticker := time.NewTicker(pingEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-t.ctx.Done():
-			return
-		}
-		ctx, cancel := context.WithTimeout(t.ctx, pingWait)
-		err := t.conn.Ping(ctx)
-		cancel()
-		if err != nil {
-			_ = t.conn.CloseNow()
-			return
-		}
-	}
 }
 
 // Leave gives the connection up. The service has no other end of a terminal.

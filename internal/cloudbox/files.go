@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/filesync"
-	"github.com/elsewhere-sh/elsewhere/internal/hermesfiles"
 )
 
 // sendWait bounds how long a call waits for its files. What arrived by then stays there, and the next call goes on with it.
@@ -71,7 +68,7 @@ func NewFiles(o FilesOptions) *Files {
 
 // AnyFiles tells whether there is anything to send.
 func AnyFiles(cfg driver.Config, id driver.Identity) bool {
-	mappings, _ := (&Files{home: id.Home, credentials: cfg.Strings("credential_files")}).mappings()
+	mappings, _ := filesync.HomeMappings(id.Home, cfg.Strings("credential_files"))
 	return len(mappings) > 0
 }
 
@@ -87,7 +84,7 @@ func (f *Files) Push(ctx context.Context) (notices []string) {
 	if !f.force && f.attempts.Load() != before || !f.profile.Due() {
 		return nil
 	}
-	mappings, left := f.mappings()
+	mappings, left := filesync.HomeMappings(f.home, f.credentials)
 	now := map[string]bool{}
 	for _, text := range left {
 		if now[text] = true; !f.said[text] {
@@ -112,37 +109,6 @@ func (f *Files) Push(ctx context.Context) (notices []string) {
 		}
 	}
 	return notices
-}
-
-// mappings says what goes where, and for people what does not. A credential file that cannot be handed out is among them without
-// a source: it is removed there, and what is in its place does not come back.
-func (f *Files) mappings() (mappings []filesync.Mapping, notices []string) {
-	mounts, notices := hermesfiles.Mounts(f.home)
-	for _, m := range mounts {
-		kind := filesync.Cache
-		if m.Kind == hermesfiles.Skills {
-			kind = filesync.Skill
-		}
-		mappings = append(mappings, filesync.Mapping{Source: m.Source, Target: path.Join(".hermes", m.Target), Kind: kind})
-	}
-	var names []string
-	for _, name := range f.credentials {
-		clean, err := hermesfiles.Clean(name)
-		if err != nil {
-			notices = append(notices, fmt.Sprintf("credential file %q is left out: %v", name, err))
-			continue
-		}
-		names = append(names, clean)
-	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) { // behind the rest: what is named here is a credential, wherever it lies
-		source, _, err := hermesfiles.Credential(f.home, name)
-		if err != nil {
-			notices = append(notices, fmt.Sprintf("credential file %s is not in the sandbox: %v", name, err))
-		}
-		mappings = append(mappings, filesync.Mapping{Source: source, Target: path.Join(".hermes", name), Kind: filesync.Credential})
-	}
-	return mappings, notices
 }
 
 // Pull brings back what may come back and says what changed here.
