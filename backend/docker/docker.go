@@ -47,6 +47,7 @@ type sandbox struct {
 
 	mu     sync.Mutex
 	live   map[*process]struct{} // whose connections are open
+	blanks []*blank              // of which the first bashes are made
 	remove []string              // state files that go with the next batch
 	timer  *time.Timer           // of that batch
 }
@@ -261,6 +262,7 @@ func (s *sandbox) Close(ctx context.Context) error {
 	s.stopTimer()
 	s.cancel()
 	s.mu.Lock()
+	s.blanks = nil // they are in live
 	live := s.live
 	s.live = nil
 	s.mu.Unlock()

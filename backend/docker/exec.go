@@ -2,6 +2,7 @@ package docker
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -77,19 +78,23 @@ func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	if !slices.Contains(env, mark) {
 		env = append(env, mark) // by it Kill finds the bash
 	}
-	p, err := s.start(ctx, spec.Args, append(env, s.env...), client.ConsoleSize{})
-	if err != nil {
-		return nil, s.startFailed(ctx, err)
+	env = append(env, s.env...)
+	p := s.become(ctx, spec.Args, env)
+	if p == nil {
+		var err error
+		if p, err = s.start(ctx, spec.Args, env, client.ConsoleSize{}); err != nil {
+			return nil, s.startFailed(ctx, err)
+		}
+		if !s.own(p) {
+			_ = p.conn.Close()
+			return nil, failure(driver.KindLost, "the sandbox is closed")
+		}
+		go p.split()
 	}
 	p.mark = mark
 	if isWatchdog("bash " + strings.Join(spec.Args, " ")) {
 		s.tidied.Store(true)
 	}
-	if !s.own(p) {
-		_ = p.conn.Close()
-		return nil, failure(driver.KindLost, "the sandbox is closed")
-	}
-	go p.split()
 	return p, nil
 }
 
@@ -520,44 +525,87 @@ const scriptOutput = 4 << 20
 
 // run runs a script of ours in the container, with arguments and without input, and returns what it printed.
 func (s *sandbox) run(ctx context.Context, script string, args ...string) (string, error) {
-	p, err := s.start(ctx, append([]string{"--noprofile", "--norc", "-p", "-c", script, "elsewhere"}, args...), s.env, client.ConsoleSize{})
-	if err != nil {
-		return "", s.startFailed(ctx, err)
-	}
-	p.script = true
-	go p.split()
-	defer p.closeAll()
-	// Its end closes the connection, and that the readers below.
-	stop := context.AfterFunc(ctx, p.closeAll)
-	defer stop()
-	_ = p.stdin.Close()
-	var said strings.Builder
-	var reading sync.WaitGroup
-	reading.Go(func() { _, _ = io.Copy(&said, io.LimitReader(p.errs, tailBytes)); _ = p.errs.Close() })
-	text, err := io.ReadAll(io.LimitReader(p.out, scriptOutput))
-	reading.Wait()
-	if err == nil {
-		err = ctx.Err()
-	}
+	p, err := s.startScript(ctx, script, args...)
 	if err != nil {
 		return "", err
 	}
+	defer p.closeAll()
+	_ = p.stdin.Close()
+	out, _, err := p.answer(ctx, "")
+	return out, err
+}
+
+// startScript starts a bash that runs a script of ours.
+func (s *sandbox) startScript(ctx context.Context, script string, args ...string) (*process, error) {
+	p, err := s.start(ctx, append([]string{"--noprofile", "--norc", "-p", "-c", script, "elsewhere"}, args...), s.env, client.ConsoleSize{})
+	if err != nil {
+		return nil, s.startFailed(ctx, err)
+	}
+	p.script = true
+	go p.split()
+	return p, nil
+}
+
+// answer reads what a script of ours prints up to its end, or, where end is not "", up to that on both streams: then the bash waits.
+func (p *process) answer(ctx context.Context, end string) (out string, waits bool, err error) {
+	// Its end closes the connection, and that the readers below.
+	stop := context.AfterFunc(ctx, p.closeAll)
+	defer stop()
+	var said string
+	var told bool
+	var reading sync.WaitGroup
+	reading.Go(func() { said, told, _ = readUntil(p.errs, end, scriptOutput) })
+	out, waits, err = readUntil(p.out, end, scriptOutput)
+	reading.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return "", false, ctx.Err()
+	case err != nil:
+		return "", false, err
+	case waits && told:
+		return out, stop(), nil
+	}
+	return out, false, p.scriptEnd(ctx, said)
+}
+
+// readUntil reads until what was read ends with end, which is left out, or to r's own end, limit bytes at most.
+func readUntil(r io.Reader, end string, limit int) (text string, found bool, err error) {
+	var all []byte
+	buffer := make([]byte, 4<<10)
+	for len(all) < limit {
+		n, err := r.Read(buffer)
+		all = append(all, buffer[:n]...)
+		if end != "" && bytes.HasSuffix(all, []byte(end)) {
+			return string(all[:len(all)-len(end)]), true, nil
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return "", false, err
+		}
+	}
+	return string(all), false, nil
+}
+
+// scriptEnd waits until the engine says how a script of ours has ended, whose streams have; said is what it complained of.
+func (p *process) scriptEnd(ctx context.Context, said string) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, firstAsk) {
 		ended, err := p.ask(ctx)
 		switch {
 		case err != nil:
-			return "", s.eng.explain("running a script in the container "+s.plan.name, err)
+			return p.box.eng.explain("running a script in the container "+p.box.plan.name, err)
 		case ended && p.err != nil:
-			return "", p.err
+			return p.err
 		case ended && p.status.Code != 0:
-			return string(text), &scriptError{code: p.status.Code, said: oneLine(said.String())}
+			return &scriptError{code: p.status.Code, said: oneLine(said[max(0, len(said)-tailBytes):])}
 		case ended:
-			return string(text), nil
+			return nil
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return ctx.Err()
 		}
 	}
 }

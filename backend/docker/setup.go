@@ -67,12 +67,48 @@ printf '\0'
 ` + listFunction + `
 list "$state"`
 
-// lookAround runs the first bash in the container. The container may have just been started by somebody else.
+// lookAround runs the first bash in the container, which then waits to become another one, as those do that are started beside it. The container may have just been started by somebody else.
 func (s *sandbox) lookAround(ctx context.Context) (*surroundings, error) {
 	if home := s.plan.home; home != "" {
 		s.env = []string{"HOME=" + home}
 	}
-	out, err := s.run(ctx, setupScript, stateRoot, s.privateName(), s.privatePrefix(), s.plan.dir, s.plan.home)
+	var beside [blanksBeside]*blank
+	for i := range beside {
+		beside[i] = s.startBlank()
+	}
+	out, bash, err := s.setUp(ctx)
+	a, err := s.readSetup(ctx, out, err)
+	if err != nil {
+		if bash != nil {
+			bash.closeAll()
+		}
+		for _, b := range beside {
+			b.drop()
+		}
+		return nil, err
+	}
+	first := &blank{ready: make(chan struct{}), p: bash}
+	close(first.ready)
+	s.keepBlanks(append(beside[:], first))
+	return a, nil
+}
+
+// setUp runs the script, and returns the bash that waits behind it; nil where it does not.
+func (s *sandbox) setUp(ctx context.Context) (out string, bash *process, err error) {
+	p, end, err := s.startBecoming(ctx, setupScript, stateRoot, s.privateName(), s.privatePrefix(), s.plan.dir, s.plan.home)
+	if err != nil {
+		return "", nil, err
+	}
+	out, waits, err := p.answer(ctx, end)
+	if !waits {
+		p.closeAll()
+		p = nil
+	}
+	return out, p, err
+}
+
+// readSetup takes the script's answer apart.
+func (s *sandbox) readSetup(ctx context.Context, out string, err error) (*surroundings, error) {
 	fields := strings.Split(out, "\x00")
 	if err != nil || len(fields) < 8 || fields[0] != "elsewhere" {
 		return nil, s.setupFailed(ctx, out, err)

@@ -1,0 +1,167 @@
+package docker
+
+import (
+	"context"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
+)
+
+// A blank is a bash that an opening has started before anybody asked for one, and that waits to be told which one it is to become.
+// What runs in a container first is a look around, a bash that reads the login files, a watchdog and the bash of a call, and an exec
+// costs the engine far more than a bash: so the bash that has looked around stays as a blank, and the others are started beside it.
+type blank struct {
+	ready chan struct{} // closed when it waits to be told, or failed
+	p     *process      // nil where it failed; to be read when ready is closed
+}
+
+// blankLife is how long a blank waits to be of use: long enough for whoever opens a sandbox to run something in it.
+const blankLife = 20 * time.Second
+
+// blanksBeside is how many are started beside the look around.
+const blanksBeside = 2
+
+// becomeScript makes a bash into another one: it reads words, each ended by a NUL, of which those that begin with e are entries of the
+// environment and the others arguments, up to an empty one. Without that it ends. It says first, on both streams, by $1 that all
+// that came before it is over.
+const becomeScript = `
+printf %s "$1"
+printf %s "$1" >&2
+set --
+while IFS= read -r -d '' elsewhere_word || exit 0; [[ $elsewhere_word ]]; do
+	case $elsewhere_word in
+	e*) export "${elsewhere_word#?}" ;;
+	*) set -- "$@" "${elsewhere_word#?}" ;;
+	esac
+done
+exec bash "$@"`
+
+// exportable are the entries that bash can add to its environment.
+var exportable = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9]*=`)
+
+// becoming is what a blank is told, or "" where it cannot become that bash.
+func becoming(env, args []string) string {
+	var words strings.Builder
+	for _, entry := range env {
+		if !exportable.MatchString(entry) {
+			return ""
+		}
+		words.WriteString("e" + entry + "\x00")
+	}
+	for _, arg := range args {
+		words.WriteString("a" + arg + "\x00")
+	}
+	text := words.String() + "\x00"
+	if strings.Count(text, "\x00") != len(env)+len(args)+1 {
+		return ""
+	}
+	return text
+}
+
+// startBlank starts a blank behind the opening. Nothing depends on it: one that fails is not there.
+func (s *sandbox) startBlank() *blank {
+	b := &blank{ready: make(chan struct{})}
+	started := s.behind(func() {
+		defer close(b.ready)
+		ctx, cancel := context.WithTimeout(s.ctx, blankLife)
+		defer cancel()
+		p, end, err := s.startBecoming(ctx, "")
+		if err != nil {
+			s.log.Debug("no bash could be started beside the opening", "container", s.plan.name, "error", err)
+			return
+		}
+		if _, waits, _ := p.answer(ctx, end); waits {
+			b.p = p
+			return
+		}
+		p.closeAll()
+	})
+	if !started {
+		close(b.ready)
+	}
+	return b
+}
+
+// keepBlanks has the first bashes that are asked for made of these.
+func (s *sandbox) keepBlanks(blanks []*blank) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.blanks = blanks
+	time.AfterFunc(blankLife, s.dropBlanks)
+}
+
+// dropBlanks ends those that were of no use.
+func (s *sandbox) dropBlanks() {
+	s.mu.Lock()
+	blanks := s.blanks
+	s.blanks = nil
+	s.mu.Unlock()
+	for _, b := range blanks {
+		b.drop()
+	}
+}
+
+func (b *blank) drop() {
+	<-b.ready // by blankLife
+	if b.p != nil {
+		b.p.closeAll()
+	}
+}
+
+// become makes a bash of a blank, where one is there that can become it; nil is none.
+func (s *sandbox) become(ctx context.Context, args, env []string) *process {
+	text := becoming(env, args)
+	if text == "" {
+		return nil
+	}
+	for b := s.nextBlank(); b != nil; b = s.nextBlank() {
+		select {
+		case <-b.ready:
+		case <-ctx.Done():
+			s.behind(b.drop)
+			return nil
+		}
+		if b.p == nil {
+			continue
+		}
+		if _, err := io.WriteString(&b.p.stdin, text); err == nil {
+			b.p.script = false
+			return b.p
+		}
+		b.p.closeAll()
+	}
+	return nil
+}
+
+func (s *sandbox) nextBlank() *blank {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.blanks) == 0 {
+		return nil
+	}
+	last := len(s.blanks) - 1
+	b := s.blanks[last]
+	s.blanks = s.blanks[:last]
+	return b
+}
+
+// startBecoming starts a bash that runs a script of ours, and then waits to become another one; end is what ends the script's output on
+// both streams. Its connection goes with the sandbox.
+func (s *sandbox) startBecoming(ctx context.Context, script string, args ...string) (p *process, end string, err error) {
+	end = bashscript.NewID()
+	if script != "" {
+		script = "( shift\n" + script + "\n) || exit\n"
+	}
+	if p, err = s.startScript(ctx, script+becomeScript, append([]string{end}, args...)...); err != nil {
+		return nil, "", err
+	}
+	if !s.own(p) {
+		p.closeAll()
+		return nil, "", failure(driver.KindLost, "the sandbox is closed")
+	}
+	return p, end, nil
+}
