@@ -70,7 +70,7 @@ func (t *test) shared() *box {
 	t.Helper()
 	t.r.sharedOnce.Do(func() {
 		owner := &test{T: t.r.t, r: t.r}
-		t.r.sharedBox = owner.own(boxSpec{})
+		t.r.sharedBox = owner.own(boxSpec{Options: elsewhere.SandboxOptions{SpawnAhead: t.r.h.SharedAhead}})
 	})
 	if t.r.sharedBox == nil {
 		t.Fatal("the shared sandbox could not be opened")

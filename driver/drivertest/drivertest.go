@@ -60,6 +60,10 @@ type Harness struct {
 	OrphansEndOnOpen bool
 	OrphanGrace      time.Duration
 
+	// SharedAhead is how many bashes are started ahead in the sandbox that most cases share; nil is as many as the settings say.
+	// 0 halves the starts of a backend where they take the most time; cases with a sandbox of their own have them all the same.
+	SharedAhead *int
+
 	// Parallel is how many cases run at once, and as many again of those that mostly wait; 0 means one more than there are
 	// processors.
 	Parallel int
