@@ -22,6 +22,10 @@ CLOUDS := ./backend/modal ./backend/daytona ./backend/vercel
 RACE_ENGINES := ./backend/docker ./backend/ssh
 RACE_CASES := ^Test[^C]|^TestC[^o]|^TestCo[^n]|^TestCon[^f]|^TestConformance$$/^backend=/^(kill|lost|orphans|spawn_ahead|concurrency)$$
 
+# The scripts of the command line start some hundred programs, each for one command and one after the other: nothing happens at once in
+# them, and under the detector each takes long to start.
+RACE_NOT := ^(TestScripts|TestFilesOnRealEngines|TestRealProgramsOnATerminal)$$
+
 # How the report ends where REPEAT_FAILED let it repeat what failed, and all that passed.
 UNSTEADY = [ $$? = 3 ]
 
@@ -42,7 +46,7 @@ clouds: bin/report ## the clouds' backends against their emulators
 
 race: bin/report ## the same with the race detector, without the size tests, one package at a time: the detector takes the processors
 	set -o pipefail; export CGO_ENABLED=1; { \
-		$(GOTEST) -race -short -p 1 $(call others,$(CLOUDS) $(RACE_ENGINES) ./backend/singularity); first=$$?; \
+		$(GOTEST) -race -short -p 1 -skip '$(RACE_NOT)' $(call others,$(CLOUDS) $(RACE_ENGINES) ./backend/singularity); first=$$?; \
 		$(GOTEST) -race -short -p 1 -skip '^TestConformance$$' ./backend/singularity || first=$$?; \
 		$(GOTEST) -race -short -p 1 -run '$(RACE_CASES)' $(RACE_ENGINES) && exit $$first; } | \
 		bin/report -short -repeat 'go test -race -short' || $(UNSTEADY)
