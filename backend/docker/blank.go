@@ -47,7 +47,7 @@ var exportable = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9]*=`)
 func becoming(env, args []string) string {
 	var words strings.Builder
 	for _, entry := range env {
-		if !exportable.MatchString(entry) {
+		if !exportable.MatchString(entry) || strings.HasPrefix(entry, "elsewhere_word=") {
 			return ""
 		}
 		words.WriteString("e" + entry + "\x00")
