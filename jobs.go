@@ -110,7 +110,7 @@ func (j *Job) notStarted(ctx context.Context, l jobscript.Launched, res *Result)
 	sb := j.sb
 	switch {
 	case l.NoHolder:
-		return wrap(errText("nothing in this sandbox can hold a terminal for a job: there is neither script of util-linux nor python3, or no stty or mkfifo"), driver.KindUnsupported,
+		return wrap(errText("nothing in this sandbox can hold a terminal for a job: there is neither script of util-linux (2.27 or later, but 2.31 and 2.32) nor python3, or no stty or mkfifo"), driver.KindUnsupported,
 			"job start", sb.backend, sb.task, "install util-linux or python3 there, with coreutils, or start it without a terminal")
 	case l.NoTerminal:
 		why := "nothing said why"

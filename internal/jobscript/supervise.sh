@@ -147,12 +147,21 @@ ew_expire() {
 		"$BASH" --noprofile --norc -p -c "$ew_endargs" >/dev/null 3>&- &
 }
 
-# What holds a terminal -> ew_holds: script of util-linux, which most systems have, else Python. Other programs of that name tell no exit
-# code. (A Mac's python3 asks its user to install it where it is not.) False where there is neither.
+# Is $1 the script of util-linux, as of 2.27? That of 2.31 and 2.32 never ends when a signal has ended its child. Other programs of that name
+# tell no exit code.
+ew_scripts() {
+	local ew_re='util-linux ([0-9]+)\.([0-9]+)'
+	[[ $("$1" --version 2>&1) =~ $ew_re ]] || return
+	local ew_n=$((BASH_REMATCH[1] * 1000 + BASH_REMATCH[2]))
+	(( ew_n >= 2027 && ew_n != 2031 && ew_n != 2032 ))
+}
+
+# What holds a terminal -> ew_holds: script, which most systems have, else Python. (A Mac's python3 asks its user to install it where it
+# is not.) False where there is neither.
 ew_holding() {
 	ew_find stty || return
 	ew_stty=$ew_found
-	if ew_find script && [[ $("$ew_found" --version 2>&1) == *util-linux* ]]; then
+	if ew_find script && ew_scripts "$ew_found"; then
 		ew_holds=("$ew_found" -qfec 'exec "$ew_bash" --noprofile --norc -p -c "$ew_lead"' /dev/null)
 	elif ew_find python3 && { [[ $OSTYPE != darwin* ]] || xcode-select -p >/dev/null; } && "$ew_found" -ISc 'import fcntl, select, termios; import os; os.set_blocking'; then
 		ew_holds=("$ew_found" -ISc "$ew_python" "$BASH" --noprofile --norc -p -c "$ew_lead")
