@@ -344,6 +344,16 @@ func TestJobsTerminalsAndInputAreLookedAt(t *testing.T) {
 			t.Errorf("%q: %v", fine, err)
 		}
 	}
+	typed, err := s.Start(t.Context(), "cat", &elsewhere.JobOptions{Terminal: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = typed.Kill(context.Background()) }()
+	wantDenied(t, typed.SendLine(t.Context(), "rm -rf ~"), "delete-home")
+	wantDenied(t, typed.Send(t.Context(), []byte("\x03rm -rf ~\r")), "delete-home")
+	if err := typed.Send(t.Context(), []byte("y\r\x1b[A\x03")); err != nil {
+		t.Error(err)
+	}
 	if err := job.CloseInput(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -26,6 +27,13 @@ type JobOptions struct {
 	// LogBytes is how much of its output is kept at most, in the sandbox; the oldest goes first, and at least three quarters of it
 	// are kept. 0 is terminal.job_log_max; less than 64 KiB is 64 KiB.
 	LogBytes int64
+	// Terminal gives it a pseudo-terminal in the sandbox: Send types there, and its output is what is shown. It lasts as long as the
+	// job's own bash; what that leaves running is hung up. The rest means something with Terminal alone.
+	Terminal bool
+	// Rows and Cols are the terminal's size, in characters; 0 is 24 and 80.
+	Rows, Cols uint16
+	// Term is the terminal's type, TERM there; "" is xterm-256color. Env beats it.
+	Term string
 }
 
 // JobOwner says whose end is a job's end.
@@ -80,6 +88,7 @@ type JobStatus struct {
 	Left int `json:"left"`
 	// Input says that Send works: the sandbox has mkfifo.
 	Input    bool          `json:"input"`
+	Terminal bool          `json:"terminal"`  // it runs on a terminal
 	LogBytes int64         `json:"log_bytes"` // of the window, at most
 	Lifetime time.Duration `json:"lifetime_ns"`
 }
@@ -126,6 +135,9 @@ const (
 
 // ID is the job's short id.
 func (j *Job) ID() string { return j.meta.Name }
+
+// Terminal tells whether it runs on a terminal.
+func (j *Job) Terminal() bool { return j.meta.Terminal }
 
 // Notices are what a user has to know about the start, each one line; nil for a job that was found.
 func (j *Job) Notices() []string { return j.notices }
@@ -194,9 +206,16 @@ func (j *Job) Wait(ctx context.Context) (JobStatus, error) {
 // Send writes data to the job's standard input. Where the job does not read, it waits for at most 30 s (ErrTimeout: part of data may
 // have been taken). A sandbox without mkfifo is ErrUnsupported, a job that is over or whose input was closed ErrConfig.
 //
+// On a terminal it types them, and the program there decides what they are: a carriage return is the Enter key, 0x03 Ctrl-C, 0x04 Ctrl-D. A
+// terminal whose program reads nothing holds some 64 KiB; from then on nothing is shown either, until it reads.
+//
 // Where commands are checked, so is what is sent as far as it is a command of bash (ErrDenied); what is sent in parts is not put together.
 func (j *Job) Send(ctx context.Context, data []byte) error {
-	if verdict, err := j.sb.permitInput(ctx, j.meta.Name, string(data)); err != nil {
+	text := string(data)
+	if j.meta.Terminal {
+		text = typedLines(text)
+	}
+	if verdict, err := j.sb.permitInput(ctx, j.meta.Name, text); err != nil {
 		j.sb.auditDenied("", "input of job "+j.meta.Name+": "+string(data), verdict, err)
 		return err
 	}
@@ -209,7 +228,27 @@ func (j *Job) Send(ctx context.Context, data []byte) error {
 	return err
 }
 
-// CloseInput closes the job's standard input: behind what was sent it finds the end of file. A second time does nothing.
+// typedLines is what is typed on a terminal as lines of text: a control key may begin a new one.
+func typedLines(typed string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' || r == 0x7f {
+			return '\n'
+		}
+		return r
+	}, typed)
+}
+
+// SendLine sends a line: text and a newline or, on a terminal, the Enter key.
+func (j *Job) SendLine(ctx context.Context, text string) error {
+	end := "\n"
+	if j.meta.Terminal {
+		end = "\r"
+	}
+	return j.Send(ctx, []byte(text+end))
+}
+
+// CloseInput closes the job's standard input: behind what was sent it finds the end of file. A second time does nothing. On a terminal
+// it types Ctrl-D, which a program that reads lines takes for the end of file at the beginning of one; it may be typed again, and more behind it.
 func (j *Job) CloseInput(ctx context.Context) error {
 	return j.act(ctx, "job send", jobscript.Close, "", nil)
 }

@@ -96,7 +96,7 @@ func (w *jobWatcher) look(ctx context.Context, data []byte) {
 
 // match tells of the line that is whole now.
 func (w *jobWatcher) match(ctx context.Context) {
-	line := w.line
+	line := bytes.TrimSuffix(w.line, []byte("\r")) // as lines end on a terminal
 	w.line = w.line[:0]
 	if len(line) == 0 || !w.watch.Pattern.Match(line) {
 		return

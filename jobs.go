@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -30,12 +31,17 @@ const (
 // Start starts a command as a background job and returns when it has been started. It has what a call of the session would have (state,
 // environment, directory, the variables for this one alone), in a bash of its own; what it changes does not come back into
 // the session. Its standard input is a pipe (Job.Send), or at end of file where the sandbox has no mkfifo. It outlives the session
-// object and this process, as its owner says. Errors are as those of Run; a directory that cannot be entered is ErrConfig.
+// object and this process, as its owner says. Errors are as those of Run; a directory that cannot be entered is ErrConfig, and a sandbox that
+// has no terminal for it ErrUnsupported.
 func (s *Session) Start(ctx context.Context, command string, opts *JobOptions) (*Job, error) {
 	if opts == nil {
 		opts = &JobOptions{}
 	}
 	run := &RunOptions{Dir: opts.Dir, Env: opts.Env, Timeout: launchWait}
+	if opts.Terminal {
+		run.Env = map[string]string{"TERM": cmp.Or(opts.Term, defaultTerm)}
+		maps.Copy(run.Env, opts.Env)
+	}
 	if err := checkCall(command, run); err != nil {
 		return nil, wrap(err, driver.KindConfig, "job start", s.sb.backend, s.sb.task, "")
 	}
@@ -65,6 +71,9 @@ func (s *Session) launch(ctx context.Context, command, verdict string, opts *Job
 		Name: meta.Name, Meta: line, ID: meta.ID, Sup: meta.Supervisor, Mark: meta.Mark, SupMark: bashscript.NewMark(meta.Mark.Session()),
 		LogBytes: meta.LogBytes, Lifetime: meta.Lifetime, Grace: sb.grace, Token: bashscript.NewToken(),
 	}
+	if opts.Terminal {
+		l.Terminal = &jobscript.Size{Rows: cmp.Or(opts.Rows, defaultRows), Cols: cmp.Or(opts.Cols, defaultCols)}
+	}
 	p := sb.at()
 	if err := p.ownJob(ctx, meta); err != nil {
 		return nil, false, sb.wrap(err, "job start")
@@ -84,16 +93,35 @@ func (s *Session) launch(ctx context.Context, command, verdict string, opts *Job
 	case res.Cause == Directory:
 		return nil, false, wrap(errText(strings.TrimSpace(strings.TrimPrefix(string(res.Output), "elsewhere: "))), driver.KindConfig, "job start", sb.backend, sb.task, "name another directory")
 	case !launched.Started:
+		err := job.notStarted(context.WithoutCancel(ctx), launched, res)
 		_, _ = job.end(context.WithoutCancel(ctx), bashscript.WatchSession(meta.Mark.Session(), meta.Supervisor))
 		_ = sb.removeJobs(context.WithoutCancel(ctx), meta.Name)
-		return nil, false, wrap(fmt.Errorf("it did not start (%s, exit code %d) %s", res.Cause, res.ExitCode, bytes.TrimSpace(res.Output)),
-			driver.KindUnavailable, "job start", sb.backend, sb.task, "see that "+l.Dir+" can be written to in the sandbox")
+		return nil, false, err
 	}
 	sb.telemetry.sawJob(meta.Name, true)
 	if launched.Ended > keptJobs {
 		sb.pruneJobs(ctx)
 	}
 	return job, false, nil
+}
+
+// notStarted says why a launch came to nothing.
+func (j *Job) notStarted(ctx context.Context, l jobscript.Launched, res *Result) error {
+	sb := j.sb
+	switch {
+	case l.NoHolder:
+		return wrap(errText("nothing in this sandbox can hold a terminal for a job: there is neither script of util-linux (2.27 or later, but 2.31 and 2.32) nor python3, or no stty or mkfifo"), driver.KindUnsupported,
+			"job start", sb.backend, sb.task, "install util-linux or python3 there, with coreutils, or start it without a terminal")
+	case l.NoTerminal:
+		why := "nothing said why"
+		if out, err := j.read(ctx, 0, 1000, 0); err == nil && len(bytes.Fields(out.Data)) > 0 {
+			why = strings.ToValidUTF8(string(bytes.Join(bytes.Fields(out.Data), []byte(" "))), "\uFFFD")
+		}
+		return wrap(fmt.Errorf("the sandbox gave the job no terminal: %s", why), driver.KindUnsupported,
+			"job start", sb.backend, sb.task, "see that /dev/ptmx and /dev/pts are there, or start it without a terminal")
+	}
+	return wrap(fmt.Errorf("it did not start (%s, exit code %d) %s", res.Cause, res.ExitCode, bytes.TrimSpace(res.Output)),
+		driver.KindUnavailable, "job start", sb.backend, sb.task, "see that "+sb.Info().StateDir+" can be written to in the sandbox")
 }
 
 // describeJob is what is written down of a job before it is started.
@@ -103,7 +131,7 @@ func (s *Session) describeJob(command string, opts *JobOptions) jobscript.Meta {
 	m := jobscript.Meta{
 		ID: id, Supervisor: bashscript.NewID(), Mark: bashscript.NewMark(bashscript.NewSessionMark()), Name: "j" + id[:4],
 		Backend: sb.backend, Task: sb.task, Session: s.name, Owner: string(OwnerTask), Created: time.Now().UTC(),
-		LogBytes: opts.LogBytes, Lifetime: opts.Lifetime,
+		LogBytes: opts.LogBytes, Lifetime: opts.Lifetime, Terminal: opts.Terminal,
 	}
 	switch {
 	case !sb.KeepsJobs():
@@ -212,7 +240,7 @@ func (sb *Sandbox) findJobs(ctx context.Context, names ...string) ([]*jobscript.
 func (sb *Sandbox) jobStatus(f *jobscript.Found) JobStatus {
 	st := JobStatus{
 		ID: f.Name, Backend: f.Backend, Task: f.Task, Session: f.Session, Owner: JobOwner(f.Owner), Command: f.Command,
-		State: JobRunning, ExitCode: -1, Started: f.Started, Ended: f.End, PID: f.PID, Left: f.Left, Input: f.Input,
+		State: JobRunning, ExitCode: -1, Started: f.Started, Ended: f.End, PID: f.PID, Left: f.Left, Input: f.Input, Terminal: f.Terminal,
 		LogBytes: f.LogBytes, Lifetime: f.Lifetime,
 	}
 	switch {

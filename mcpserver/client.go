@@ -33,16 +33,22 @@ type client struct {
 	sessions map[sessionKey]*elsewhere.Session
 	outputs  map[string]string // files by the id of their call
 	order    []string          // ids of outputs, the oldest first
-	cursors  map[string]int64  // how far each job's output was handed out, by backend and id
+	cursors  map[string]cursor // how far each job's output was handed out, by backend and id
 	closed   bool
 	calls    sync.WaitGroup
 }
 
 type sessionKey struct{ backend, name string }
 
+// cursor is a place in a job's output, and what a terminal's sequences were in the middle of there.
+type cursor struct {
+	at     int64
+	escape escape
+}
+
 func newClient(s *Server, ss *mcp.ServerSession) *client {
 	c := &client{
-		server: s, ss: ss, sessions: map[sessionKey]*elsewhere.Session{}, outputs: map[string]string{}, cursors: map[string]int64{},
+		server: s, ss: ss, sessions: map[sessionKey]*elsewhere.Session{}, outputs: map[string]string{}, cursors: map[string]cursor{},
 	}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	return c
@@ -125,17 +131,19 @@ func (c *client) output(id string) (file string, ok bool) {
 	return file, ok
 }
 
-// cursor is how far the output of a job was handed out, and moves it.
-func (c *client) cursor(key string) int64 {
+// cursor is how far the output of a job was handed out, and moveCursor moves it.
+func (c *client) cursor(key string) cursor {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cursors[key]
 }
 
-func (c *client) moveCursor(key string, to int64) {
+func (c *client) moveCursor(key string, to cursor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cursors[key] = max(to, c.cursors[key])
+	if to.at > c.cursors[key].at {
+		c.cursors[key] = to
+	}
 }
 
 // close interrupts what runs and gives the sessions up. It waits for that, at most closeWait.

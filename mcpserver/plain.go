@@ -5,10 +5,15 @@ import "io"
 // plain passes on what a terminal shows as text: without the sequences that move, colour and set, with a newline in place of each way
 // to begin a line, and without other control characters. It sees bytes as they come; UTF-8 goes through as it is.
 type plain struct {
-	to     io.Writer
-	state  byte // of a sequence; 0 outside
-	cr     bool // a carriage return came last
+	to io.Writer
+	escape
 	buffer []byte
+}
+
+// escape is what plain remembers of what came.
+type escape struct {
+	state byte // of a sequence; 0 outside
+	cr    bool // a carriage return came last
 }
 
 // What plain is in the middle of.

@@ -1,24 +1,19 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"io"
-	"time"
 
 	"github.com/elsewhere-sh/elsewhere"
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/output"
 )
 
 // checkPTY says why a call cannot run on a terminal.
-func (s *Server) checkPTY(in terminalInput, timeout time.Duration) error {
-	switch {
-	case !in.PTY && (in.Rows != 0 || in.Cols != 0):
+func checkPTY(in terminalInput) error {
+	if !in.PTY && (in.Rows != 0 || in.Cols != 0) {
 		return failure(driver.KindConfig, "give pty:true too, or leave rows and cols out", "rows and cols are a terminal's size, and this command has no terminal")
-	case in.PTY && in.Background:
-		return failure(driver.KindUnsupported, "leave pty out and answer with process action:submit; for a program that insists, run script -qfec 'PROGRAM' /dev/null as the job",
-			"a background job has no terminal")
-	case in.PTY && timeout > s.limits.foreground:
-		return failure(driver.KindUnsupported, "give a shorter timeout, or leave pty out", "a command that may run for more than %s becomes a background job, which has no terminal", s.limits.foreground)
 	}
 	return nil
 }
@@ -38,4 +33,14 @@ func runOnTerminal(ctx context.Context, session *elsewhere.Session, in terminalI
 		err = failed
 	}
 	return res, err
+}
+
+// shownText is a part of a job's output as a model is shown it.
+func shownText(job *elsewhere.Job, data []byte) string {
+	if !job.Terminal() {
+		return output.Text(data)
+	}
+	var text bytes.Buffer
+	_, _ = (&plain{to: &text}).Write(data)
+	return output.Text(text.Bytes())
 }

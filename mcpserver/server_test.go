@@ -502,8 +502,6 @@ func TestACommandRunsOnATerminalWhereThatIsAskedFor(t *testing.T) {
 		args args
 		says string
 	}{
-		{"unsupported", args{"command": "touch ran", "pty": true, "background": true}, "a background job has no terminal"},
-		{"unsupported", args{"command": "touch ran", "pty": true, "timeout": 61}, "which has no terminal"},
 		{"config", args{"command": "touch ran", "rows": 10}, "no terminal"},
 		{"config", args{"command": " ", "pty": true}, "the command is empty"},
 	} {
@@ -511,6 +509,47 @@ func TestACommandRunsOnATerminalWhereThatIsAskedFor(t *testing.T) {
 	}
 	if r := p.call("terminal", args{"command": "echo ~/ran*"}); r.str("output") != u.home+"/ran*\n" {
 		t.Errorf("something was run: %v", r.out)
+	}
+}
+
+func TestABackgroundJobIsTalkedToOnItsTerminal(t *testing.T) {
+	u := newSetup(t, map[string]string{"max_foreground_timeout": "60"}, nil)
+	p := u.overStreams(u.server, nil)
+	shown := func(id, want string) {
+		t.Helper()
+		all := ""
+		for deadline := time.Now().Add(time.Minute); all != want && time.Now().Before(deadline); {
+			all += p.call("process", args{"action": "poll", "job_id": id, "timeout": 5}).str("output")
+		}
+		if all != want {
+			t.Fatalf("shown was %q, want %q", all, want)
+		}
+	}
+	r := p.call("terminal", args{"background": true, "pty": true, "rows": 50, "cols": 132,
+		"command": `stty size; read -r x; echo "got $x"; stty -echo; printf 'a\e[3'; cat; printf '1mred\e[0m\n'; trap 'exit 9' INT; echo ready; sleep 1000`})
+	id, _ := r.job()["job_id"].(string)
+	if id == "" || r.job()["terminal"] != true {
+		t.Fatalf("%v", r.out)
+	}
+	shown(id, "50 132\n")
+	p.call("process", args{"action": "submit", "job_id": id, "data": "typed"})
+	shown(id, "typed\ngot typed\na") // and ends in the middle of a colour
+	p.call("process", args{"action": "close", "job_id": id})
+	shown(id, "red\nready\n")
+	p.call("process", args{"action": "write", "job_id": id, "data": "\x03"})
+	if r = p.call("process", args{"action": "wait", "job_id": id, "timeout": 60}); r.job()["exit_code"] != 9.0 {
+		t.Errorf("%v", r.out)
+	}
+	if r = p.call("process", args{"action": "log", "job_id": id, "offset": 0}); r.str("output") != "50 132\ntyped\ngot typed\nared\nready\n" {
+		t.Errorf("%v", r.out)
+	}
+
+	r = p.call("terminal", args{"command": `tty >/dev/null && stty size; read -r x`, "pty": true, "timeout": 3000})
+	contains(t, r.text, "max_foreground_timeout", "Started background job")
+	id, _ = r.job()["job_id"].(string)
+	shown(id, "24 80\n")
+	if r = p.call("process", args{"action": "kill", "job_id": id}); r.job()["state"] != "killed" {
+		t.Errorf("%v", r.out)
 	}
 }
 

@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -16,9 +17,9 @@ import (
 
 // processInput is what the tool process takes.
 type processInput struct {
-	Action  string  `json:"action" jsonschema:"list: all jobs. poll: state and the output since you last looked, at once. wait: the same, but wait for the end. log: output from a byte offset, or its end. write: data to standard input. submit: data and a newline. close: end standard input. kill: end the job and all it started."`
+	Action  string  `json:"action" jsonschema:"list: all jobs. poll: state and the output since you last looked, at once. wait: the same, but wait for the end. log: output from a byte offset, or its end. write: data to standard input. submit: data and a newline. close: end standard input. (On a job's terminal: type data; data and Enter; Ctrl-D.) kill: end the job and all it started."`
 	JobID   string  `json:"job_id,omitempty" jsonschema:"The job, as terminal or list named it. For log also an output_id of terminal. Needed for all but list."`
-	Data    string  `json:"data,omitempty" jsonschema:"For write and submit: the text."`
+	Data    string  `json:"data,omitempty" jsonschema:"For write and submit: the text. On a terminal control characters are keys: \\u0003 is Ctrl-C, \\u001b Escape, \\u001b[A the arrow up."`
 	Timeout float64 `json:"timeout,omitempty" jsonschema:"For wait: at most this many seconds; the job goes on. For poll: wait that long for output where there is none yet."`
 	Offset  *int64  `json:"offset,omitempty" jsonschema:"For log: the byte from which on; answers say next. Left out: the end of the output."`
 	Limit   int64   `json:"limit,omitempty" jsonschema:"For poll, wait and log: at most this many bytes."`
@@ -39,6 +40,7 @@ type jobOutput struct {
 	PID      int    `json:"pid,omitempty"`
 	Left     int    `json:"left,omitempty" jsonschema:"processes that it left running; kill ends them"`
 	Input    bool   `json:"input" jsonschema:"whether write and submit work"`
+	Terminal bool   `json:"terminal,omitempty" jsonschema:"it runs on a terminal"`
 	Backend  string `json:"backend,omitempty"`
 	Task     string `json:"task,omitempty"`
 }
@@ -46,7 +48,7 @@ type jobOutput struct {
 func newJobOutput(st elsewhere.JobStatus) *jobOutput {
 	j := &jobOutput{
 		ID: st.ID, State: string(st.State), Signal: st.Signal, Reason: st.Reason, Command: strings.ToValidUTF8(st.Command, "\uFFFD"),
-		Started: timeText(st.Started), Ended: timeText(st.Ended), PID: st.PID, Left: st.Left, Input: st.Input, Backend: st.Backend, Task: st.Task,
+		Started: timeText(st.Started), Ended: timeText(st.Ended), PID: st.PID, Left: st.Left, Input: st.Input, Terminal: st.Terminal, Backend: st.Backend, Task: st.Task,
 	}
 	if st.ExitCode >= 0 {
 		j.ExitCode = new(st.ExitCode)
@@ -201,7 +203,15 @@ func (s *Server) follow(ctx context.Context, c *call, p *place, job *elsewhere.J
 	shown := newSeen(s.shownBytes(in.Limit), "")
 	defer shown.discard()
 	from := c.cursor(key)
-	out := processOutput{From: from, Next: from}
+	out := processOutput{From: from.at, Next: from.at}
+	to := io.Writer(shown)
+	if c.told != nil {
+		to = io.MultiWriter(shown, c.told)
+	}
+	text := &plain{to: to, escape: from.escape}
+	if job.Terminal() {
+		to = text
+	}
 	limit := seconds(in.Timeout)
 	if in.Action == "wait" && limit == 0 {
 		limit = s.limits.timeout
@@ -220,11 +230,11 @@ func (s *Server) follow(ctx context.Context, c *call, p *place, job *elsewhere.J
 			}
 			return out.failed(err)
 		}
-		_, _ = shown.Write(part.Data)
-		if c.told != nil {
-			_, _ = c.told.Write(part.Data)
+		if part.Lost > 0 {
+			text.escape = escape{}
 		}
-		if out.Next == from {
+		_, _ = to.Write(part.Data)
+		if out.Next == from.at {
 			out.From = part.From
 		}
 		out.Next, out.End, out.Lost, out.Job = part.Next, part.End, out.Lost+part.Lost, newJobOutput(part.Status)
@@ -235,7 +245,7 @@ func (s *Server) follow(ctx context.Context, c *call, p *place, job *elsewhere.J
 			break
 		}
 	}
-	c.moveCursor(key, out.Next)
+	c.moveCursor(key, cursor{out.Next, text.escape})
 	out.Output, _ = shown.text()
 	if shown.cut {
 		out.Notices = append(out.Notices, fmt.Sprintf("read what is left out with action:log offset:%d", out.From))
@@ -267,7 +277,7 @@ func (s *Server) readLog(ctx context.Context, job *elsewhere.Job, in processInpu
 		if int64(len(data)) == limit {
 			data = data[:wholeRunes(data)]
 		}
-		out = processOutput{From: part.From, Next: part.From + int64(len(data)), Lost: part.Lost, End: part.End, Job: newJobOutput(part.Status), Output: output.Text(data)}
+		out = processOutput{From: part.From, Next: part.From + int64(len(data)), Lost: part.Lost, End: part.End, Job: newJobOutput(part.Status), Output: shownText(job, data)}
 		return out.answer()
 	}
 	var tail []byte
@@ -288,7 +298,7 @@ func (s *Server) readLog(ctx context.Context, job *elsewhere.Job, in processInpu
 		}
 	}
 	out.From = out.Next - int64(len(tail))
-	out.Output = output.Text(tail)
+	out.Output = shownText(job, tail)
 	if out.From > 0 {
 		out.Notices = append(out.Notices, fmt.Sprintf("%d bytes come before this; read them with offset", out.From))
 	}
@@ -318,18 +328,21 @@ func (s *Server) act(ctx context.Context, job *elsewhere.Job, in processInput) a
 	done := ""
 	switch in.Action {
 	case "write", "submit":
-		data := in.Data
-		if in.Action == "submit" {
-			data += "\n"
-		}
-		done = fmt.Sprintf("%d bytes were sent", len(data))
-		if data == "" {
+		done = fmt.Sprintf("%d bytes were sent", len(in.Data))
+		switch {
+		case in.Action == "submit":
+			done = "the line was sent"
+			err = job.SendLine(ctx, in.Data)
+		case in.Data == "":
 			err = failure(driver.KindConfig, "give data", "there is nothing to write")
-		} else {
-			err = job.Send(ctx, []byte(data))
+		default:
+			err = job.Send(ctx, []byte(in.Data))
 		}
 	case "close":
 		done = "its input is closed"
+		if job.Terminal() {
+			done = "Ctrl-D was typed"
+		}
 		err = job.CloseInput(ctx)
 	case "kill":
 		if in.Signal != "" {

@@ -22,7 +22,7 @@ type terminalInput struct {
 	Workdir    string  `json:"workdir,omitempty" jsonschema:"Run in this directory, for this call alone. Default: where the session is. Relative to that; ~ is the sandbox's home."`
 	Timeout    float64 `json:"timeout,omitempty" jsonschema:"End the command, and all it started, after this many seconds."`
 	Background bool    `json:"background,omitempty" jsonschema:"Start it as a background job and return at once with its job_id; follow it with the tool process. For servers, watchers and long work."`
-	PTY        bool    `json:"pty,omitempty" jsonschema:"Run it on a terminal, for programs that refuse to work or behave otherwise without one. Nobody types there. Not with background."`
+	PTY        bool    `json:"pty,omitempty" jsonschema:"Run it on a terminal, for programs that refuse to work or behave otherwise without one. In the foreground nobody types there; with background you do, by process action:submit and write."`
 	Rows       uint16  `json:"rows,omitempty" jsonschema:"With pty: the terminal's height in characters. Default: 24."`
 	Cols       uint16  `json:"cols,omitempty" jsonschema:"With pty: the terminal's width in characters. Default: 80."`
 	Session    string  `json:"session,omitempty" jsonschema:"A shell of its own under this name: its directory and variables are apart from those of other sessions. Default: your main session."`
@@ -61,7 +61,7 @@ func (s *Server) addTerminal() {
 - Directory, exported variables, functions and aliases go on in the next call: no need to repeat cd or export. exit, set -e or a syntax error ends that one command, never the session.
 - Standard input is empty: a command that asks a question finds end of file. Give answers by flags (-y), a pipe or a here-document, or start it with background:true and answer with process action:submit.
 - A command is ended after timeout seconds (default %g). One that may run longer than %g seconds becomes a background job instead, and the result says so.
-- With pty:true the command has a terminal of 24 rows and 80 columns (or rows and cols); what it shows comes as text without colours and cursor movements. Nobody types there, so a program that waits for a key ends with the timeout.
+- With pty:true the command has a terminal of 24 rows and 80 columns (or rows and cols); what it shows comes as text without colours and cursor movements. In the foreground nobody types there, so a program that waits for a key ends with the timeout. With background:true too it is a program to talk to, such as a shell, a debugger or an interpreter: read it with process action:poll, type with action:submit and write (\u0003 is Ctrl-C).
 - For servers, watchers and long builds use background:true instead of &, nohup or disown: then its output, exit code and whole process tree stay in reach of the tool process.
 - A non-zero exit_code is a result, not an error of the tool.`, s.whereText(), s.limits.timeout.Seconds(), s.limits.foreground.Seconds())
 	mcp.AddTool(s.mcp, &mcp.Tool{
@@ -154,7 +154,7 @@ func (s *Server) terminal(ctx context.Context, c *call, in terminalInput) answer
 		return out.failed(failure(driver.KindConfig, "give seconds above zero, or leave it out", "the timeout %g is negative", in.Timeout))
 	}
 	timeout := seconds(in.Timeout)
-	if err := s.checkPTY(in, timeout); err != nil {
+	if err := checkPTY(in); err != nil {
 		return out.failed(err)
 	}
 	if in.PTY && strings.TrimSpace(in.Command) == "" {
@@ -236,7 +236,9 @@ func (s *Server) start(ctx context.Context, c *call, p *place, session *elsewher
 	if lifetime > 0 {
 		lifetime = max(lifetime, time.Second)
 	}
-	job, err := session.Start(ctx, in.Command, &elsewhere.JobOptions{Dir: in.Workdir, Keep: true, Lifetime: lifetime})
+	job, err := session.Start(ctx, in.Command, &elsewhere.JobOptions{
+		Dir: in.Workdir, Keep: true, Lifetime: lifetime, Terminal: in.PTY, Rows: in.Rows, Cols: in.Cols,
+	})
 	if err != nil {
 		return out.failed(err)
 	}

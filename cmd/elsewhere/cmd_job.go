@@ -58,6 +58,7 @@ type jobRow struct {
 	PID      *int       `json:"pid"`
 	Left     int        `json:"left"`
 	Input    bool       `json:"input"`
+	Terminal bool       `json:"terminal"`
 	LogMax   int64      `json:"log_max_bytes"`
 	Lifetime int64      `json:"lifetime_s"`
 }
@@ -67,7 +68,7 @@ func newJobRow(st elsewhere.JobStatus) jobRow {
 		ID: st.ID, Backend: st.Backend, Task: st.Task, Session: known(st.Session, ""), Owner: string(st.Owner), Command: st.Command,
 		State: string(st.State), ExitCode: known(st.ExitCode, -1), Signal: known(st.Signal, ""), Reason: known(st.Reason, ""),
 		Started: known(st.Started, time.Time{}), Ended: known(st.Ended, time.Time{}), PID: known(st.PID, 0), Left: st.Left,
-		Input: st.Input, LogMax: st.LogBytes, Lifetime: int64(st.Lifetime / time.Second),
+		Input: st.Input, Terminal: st.Terminal, LogMax: st.LogBytes, Lifetime: int64(st.Lifetime / time.Second),
 	}
 }
 
@@ -161,19 +162,22 @@ func oneJob(cmd *cobra.Command, args []string) error {
 
 func (a *app) cmdJobStart() *cobra.Command {
 	var o runFlags
-	var keep bool
+	var keep, tty bool
+	var rows, cols uint16
 	var lifetime, logMax string
 	cmd := &cobra.Command{
 		Use:   "start [flags] [--] COMMAND [ARG...]",
 		Short: "Start a background job",
 		Long: `Start a background job and print its id. COMMAND is read as by "elsewhere run": one argument is bash text, several are an
-argument vector, - reads standard input and -f a file. Its standard input is a pipe ("elsewhere job send").
+argument vector, - reads standard input and -f a file. Its standard input is a pipe ("elsewhere job send"), or with -t a terminal, on which
+"elsewhere job send" types and whose output "elsewhere job logs" prints as it is.
 
 With --session it starts with that session's state and ends with it ("elsewhere session rm"); --keep makes it the task's. Without a
 session it is the task's. What it changes does not come back into the session.`,
 		Example: `  elsewhere job start -s dev 'npm run dev'
   elsewhere job start --keep -s dev --lifetime 8h python train.py
-  elsewhere job start -b gpu1 -C /data -e HF_TOKEN ./download.sh`,
+  elsewhere job start -b gpu1 -C /data -e HF_TOKEN ./download.sh
+  elsewhere job start -t python3`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, run, err := a.call(&o, args)
 			if own, ok := errors.AsType[*elsewhere.Error](err); ok && own.Op == "run" {
@@ -182,7 +186,10 @@ session it is the task's. What it changes does not come back into the session.`,
 			if err != nil {
 				return err
 			}
-			opts := &elsewhere.JobOptions{Dir: run.Dir, Env: run.Env, Keep: keep}
+			if !tty && (o.given("rows") || o.given("cols")) {
+				return ownError("job start", "give -t too", "--rows and --cols are a terminal's size, and this job has none")
+			}
+			opts := &elsewhere.JobOptions{Dir: run.Dir, Env: run.Env, Keep: keep, Terminal: tty, Rows: rows, Cols: cols}
 			if o.given("lifetime") {
 				if opts.Lifetime, err = parseLifetime(lifetime); err != nil {
 					return err
@@ -204,6 +211,9 @@ session it is the task's. What it changes does not come back into the session.`,
 	f.StringVarP(&o.dir, "workdir", "w", "", "the same as --cwd (`DIR`)")
 	f.StringArrayVarP(&o.env, "env", "e", nil, "set a variable for this job alone: `K=V`, or K to hand on your own")
 	f.StringVarP(&o.file, "file", "f", "", "read the command's text from `FILE`")
+	f.BoolVarP(&tty, "tty", "t", false, "give it a terminal")
+	f.Uint16Var(&rows, "rows", 24, "with -t: `N` characters high")
+	f.Uint16Var(&cols, "cols", 80, "with -t: `N` characters wide")
 	f.BoolVar(&keep, "keep", false, "let it go on when its session is removed")
 	f.StringVar(&lifetime, "lifetime", "", "end it after this `TIME`: 90, 8h, 7d, or never (default: terminal.job_lifetime)")
 	f.StringVar(&logMax, "log-max", "", "keep this `SIZE` of its output, the youngest (default: terminal.job_log_max)")
@@ -444,11 +454,12 @@ func (a *app) cmdJobSend() *cobra.Command {
 	var bare, closing bool
 	cmd := &cobra.Command{
 		Use:   "send ID [TEXT]",
-		Short: "Write to a job's standard input",
+		Short: "Write to a job's standard input, or type on its terminal",
 		Long: `Write TEXT and a newline to a job's standard input; - sends standard input as it is. --close closes the job's input behind it,
-so that the job finds the end of file there.`,
+so that the job finds the end of file there. On a job's terminal TEXT is typed with the Enter key behind it, and --close types Ctrl-D.`,
 		Example: `  elsewhere job send j3fa2 yes
   elsewhere job send -n j3fa2 y
+  elsewhere job send -n j3fa2 $'\x03'          # Ctrl-C on its terminal
   elsewhere job send --close j3fa2 - <data`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 || len(args) == 1 && !closing {
@@ -480,7 +491,7 @@ so that the job finds the end of file there.`,
 	}
 	o.addTo(a, cmd)
 	f := cmd.Flags()
-	f.BoolVarP(&bare, "no-newline", "n", false, "send TEXT without a newline")
+	f.BoolVarP(&bare, "no-newline", "n", false, "send TEXT alone, without a newline or Enter")
 	f.BoolVar(&closing, "close", false, "close the job's input behind it")
 	return cmd
 }
@@ -494,7 +505,7 @@ func (a *app) sendTo(ctx context.Context, job *elsewhere.Job, text []string, bar
 		if bare {
 			return job.Send(ctx, []byte(text[0]))
 		}
-		return job.Send(ctx, []byte(text[0]+"\n"))
+		return job.SendLine(ctx, text[0])
 	}
 	buffer := make([]byte, 64<<10)
 	for {

@@ -39,6 +39,7 @@ type childJob struct {
 	Env        map[string]string // of Call
 	Jobs       []string          // commands that are started as background jobs
 	JobOptions *elsewhere.JobOptions
+	Typed      []string // commands that are started as background jobs on a terminal, behind Jobs
 }
 
 // childReport is what the child tells.
@@ -124,6 +125,13 @@ func (job *childJob) open(h *Harness, report *childReport) (*elsewhere.Sandbox, 
 	}
 	for _, command := range job.Jobs {
 		started, err := session.Start(ctx, command, job.JobOptions)
+		if err != nil {
+			return sb, session, err
+		}
+		report.Jobs = append(report.Jobs, started.ID())
+	}
+	for _, command := range job.Typed {
+		started, err := session.Start(ctx, command, &elsewhere.JobOptions{Terminal: true})
 		if err != nil {
 			return sb, session, err
 		}

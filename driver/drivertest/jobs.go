@@ -208,6 +208,62 @@ func jobGroup() group {
 			j.over(elsewhere.JobExited, 130)
 			t.wantKind(j.Signal(t.ctx(), "INT"), elsewhere.ErrConfig, "a signal to a job that has ended")
 		}},
+		{name: "a job on a terminal is typed to, shows all, and its exit code is its own", run: func(t *test) {
+			s := t.own(boxSpec{}).session("dev")
+			s.want(`export A=a SHELL=/bin/false BASH_ENV=/dev/stdin; exec() { echo exec; }; export -f exec; cd /tmp`, "")
+			shell := string(s.run(`echo "$SHELL $SHLVL $BASH_ENV $0 $-"`).Output)
+			j := s.job(`[[ -t 0 && -t 1 && -t 2 ]] && : </dev/tty && echo "all $TERM $A $V $PWD"; stty size; echo "$SHELL $SHLVL $BASH_ENV $0 $-"; unset -f exec
+read -r -p 'name: ' x; echo "hello $x"; cat; read -r -s -p "secret: " x; echo; seq 1 20000; exit ${#x}`,
+				elsewhere.JobOptions{Terminal: true, Rows: 31, Cols: 97, Term: "vt100", Env: map[string]string{"V": "v"}})
+			want := "all vt100 a v /tmp\r\n31 97\r\n" + strings.ReplaceAll(shell, "\n", "\r\n") + "name: "
+			j.await(func(out []byte) bool { return string(out) == want })
+			if st := j.status(); !st.Terminal || !st.Input || !j.Terminal() {
+				t.Errorf("%+v", st)
+			}
+			types := func(text, shows string) {
+				if err := j.SendLine(t.ctx(), text); err != nil {
+					t.Fatalf("typing %q: %v", text, err)
+				}
+				want += shows
+				j.await(func(out []byte) bool { return strings.HasPrefix(string(out), want) })
+			}
+			types("bob", "bob\r\nhello bob\r\n")
+			types("to cat", "to cat\r\nto cat\r\n")
+			if err := j.CloseInput(t.ctx()); err != nil {
+				t.Fatal(err)
+			}
+			// Behind the end of file more can be typed.
+			want += "secret: "
+			j.await(func(out []byte) bool { return string(out) == want })
+			types("secrets", "\r\n1\r\n")
+			for i := 2; i <= 20000; i++ {
+				want += strconv.Itoa(i) + "\r\n"
+			}
+			t.sameBytes("all that was shown", j.log(), []byte(want))
+			j.over(elsewhere.JobExited, 7)
+		}},
+		{name: "the keys of a job's terminal interrupt what is in front, and kill ends all that runs on it", run: func(t *test) {
+			s := t.own(boxSpec{}).session("dev")
+			live := s.beater()
+			j := s.job(`echo ready; sleep 1000; echo no`, elsewhere.JobOptions{Terminal: true})
+			j.await(func(out []byte) bool { return string(out) == "ready\r\n" })
+			j.send([]byte("\x03"))
+			if st := j.over(elsewhere.JobExited, 130); st.Signal != "INT" {
+				t.Errorf("%+v", st)
+			}
+			j = s.job(`exec bash --noprofile --norc -i`, elsewhere.JobOptions{Terminal: true})
+			shows := func(text string) { j.await(func(out []byte) bool { return bytes.Contains(out, []byte(text)) }) }
+			j.send([]byte("bash -c 'echo a\"\"sleep; exec sleep 1000'\r"))
+			shows("asleep")
+			j.send([]byte("\x03"))
+			j.send([]byte("echo int-$?\r"))
+			shows("int-130")
+			j.send([]byte(s.fill("trap '' HUP; " + live("back", "deaf") + " & " + live("front") + " | setsid " + live("apart", "deaf") + "\r")))
+			procs := s.alive("front", "back", "apart")
+			j.kill()
+			s.gone(procs, 0)
+			j.killed("killed")
+		}},
 		{name: "a lifetime ends the whole job from within", slow: true, run: func(t *test) {
 			b := t.own(boxSpec{Settings: map[string]string{"job_lifetime": "1"}})
 			s := b.session("dev")
@@ -379,12 +435,12 @@ func jobGroup() group {
 			live := s.beater()
 			h := b.host(childJob{Session: "dev", First: []string{`export A=1`}, Jobs: []string{
 				s.fill(`echo "before $A"; ` + live("a") + ` & until [ -e @D/go ]; do sleep 0.05; done; echo after; kill $!; exit 7`),
-			}})
+			}, Typed: []string{`read -r x; echo "typed $x"; exit 8`}})
 			procs := s.alive("a")
 			h.kill()
 			s.still(procs)
 			found := b.again()
-			if all := found.jobs(); len(all) != 1 || all[0].ID != h.report.Jobs[0] || all[0].State != elsewhere.JobRunning || all[0].Session != "dev" {
+			if all := found.jobs(); len(all) != 2 || all[0].ID != h.report.Jobs[0] || all[0].State != elsewhere.JobRunning || all[0].Session != "dev" {
 				t.Fatalf("found were %+v", all)
 			}
 			j := found.job(h.report.Jobs[0])
@@ -395,6 +451,12 @@ func jobGroup() group {
 			j.over(elsewhere.JobExited, 7)
 			if got := string(j.log()); got != "before 1\nafter\n" {
 				t.Errorf("its output is %q", got)
+			}
+			typed := found.job(h.report.Jobs[1])
+			typed.send([]byte("late\r"))
+			typed.over(elsewhere.JobExited, 8)
+			if got := string(typed.log()); got != "late\r\ntyped late\r\n" {
+				t.Errorf("the terminal showed %q", got)
 			}
 			s.gone(procs, 0)
 		}},
@@ -461,6 +523,8 @@ func jobGroup() group {
 			if got := string(j.log()); got != "f 1\n/tmp\nv\n" {
 				t.Errorf("the job printed %q", got)
 			}
+			_, err := s.Start(t.ctx(), `echo no`, &elsewhere.JobOptions{Terminal: true})
+			t.wantKind(err, elsewhere.ErrUnsupported, "a terminal that nothing can hold")
 			want := bytes.Repeat(allBytes(), 3)
 			j = s.job(`printf '`+printfBytes(want)+`'`, elsewhere.JobOptions{})
 			j.over(elsewhere.JobExited, 0)

@@ -42,6 +42,11 @@ signal)
 	;;
 close)
 	[[ -p $ew_base.in ]] || ew_answer deaf
+	if [[ -e $ew_base.tty ]]; then
+		# On a terminal a key is the end of file, and more may be typed behind it.
+		printf '\004' 1<>"$ew_base.in"
+		ew_answer ok
+	fi
 	: >|"$ew_base.eof"
 	if kill -s USR1 "$ew_lead" 2>/dev/null; then ew_answer ok; else ew_answer failed; fi
 	;;

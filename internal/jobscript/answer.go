@@ -27,6 +27,7 @@ type Meta struct {
 	Created    time.Time       `json:"created"`
 	LogBytes   int64           `json:"log_bytes"`
 	Lifetime   time.Duration   `json:"lifetime_ns"`
+	Terminal   bool            `json:"terminal,omitempty"`
 }
 
 // Line is Meta as the launcher writes it down.

@@ -14,10 +14,15 @@
 //	job-ID.log.N  eight of them: the window of output
 //	job-ID.in     its input, a fifo
 //	job-ID.eof, job-ID.kill   the input was closed; the job is being killed
+//	job-ID.tty    JOB START . of a job on a terminal, written by itself when it has that
 //
 // A line without its last word was not written to its end. The supervisor carries the id Meta.Supervisor in ELSEWHERE_CALL, the job Meta.ID, and
 // both Meta.Supervisor in ELSEWHERE_SESSION; Meta.Mark is the job's rlimit mark, whose session part is the supervisor's too. So the end of the
 // call or session that launched a job does not touch it.
+//
+// A job on a terminal stands between the same fifo and the same window: what holds its terminal (script of util-linux, or terminal.py) is the supervisor's child
+// and carries its marks, so that the end of the job's tree leaves it alone, and it passes on what they print at their end. The terminal's session is led by the job's
+// bash itself (lead.sh), which tells its number.
 //
 // Everything runs on bash 3.2 to 5.3. It uses mkfifo, dd, head, cat and rm where they are; with bash alone there is no
 // input, and the log's bytes pass through bash, which is slower.
@@ -40,6 +45,12 @@ var superviseSource string
 
 //go:embed start.sh
 var startSource string
+
+//go:embed lead.sh
+var leadSource string
+
+//go:embed terminal.py
+var terminalSource string
 
 //go:embed ask.sh
 var askSource string
@@ -70,8 +81,12 @@ type Launch struct {
 	Grace    time.Duration
 	Token    string // of the launcher's answer
 	Command  string
+	Terminal *Size               // nil where it has none
 	End      *bashscript.Scripts // to end the job's tree when its lifetime is over
 }
+
+// Size is a terminal's, in characters.
+type Size struct{ Rows, Cols uint16 }
 
 // Text is the bash text that a call runs in place of a command. Its output is read with ParseLaunch.
 func (l Launch) Text() string {
@@ -84,11 +99,17 @@ func (l Launch) Text() string {
 		endArgs = script(l.End.EndArgs())
 	}
 	start := bashscript.Compact(startSource)
+	const args = `IFS= read -r -d "" -u 9 BASH_EXECUTION_STRING; eval "$BASH_EXECUTION_STRING"; builtin : "$BASH"; builtin eval -- "$BASH_EXECUTION_STRING"`
+	lead, python := "", ""
+	if l.Terminal != nil {
+		lead = assign("ew_base", base, "ew_call", l.ID, "ew_mark", mark(l.Mark), "ew_args", args,
+			"ew_rows", number(int64(l.Terminal.Rows)), "ew_cols", number(int64(l.Terminal.Cols))) + bashscript.Compact(leadSource)
+		python = terminalSource
+	}
 	supervise := assign(
 		"ew_base", base, "ew_token", l.Token, "ew_id", l.Sup, "ew_call", l.ID, "ew_mark", mark(l.Mark),
 		"ew_cap", number(max(l.LogBytes, MinLog)), "ew_lifetime", number(lifetime), "ew_grace", number(l.Grace.Milliseconds()),
-		"ew_args", `IFS= read -r -d "" -u 9 BASH_EXECUTION_STRING; eval "$BASH_EXECUTION_STRING"; builtin : "$BASH"; builtin eval -- "$BASH_EXECUTION_STRING"`,
-		"ew_end", end, "ew_endargs", endArgs,
+		"ew_args", args, "ew_end", end, "ew_endargs", endArgs, "ew_lead", lead, "ew_python", python,
 	) + bashscript.Compact(superviseSource)
 	return assign(
 		"ew_token", l.Token, "ew_base", base, "ew_dir", l.Dir, "ew_meta", l.Meta, "ew_command", l.Command,
@@ -101,7 +122,9 @@ func (l Launch) Text() string {
 type Launched struct {
 	Started bool
 	Taken   bool // the short id is another job's: nothing was started
-	Ended   int  // how many jobs that have ended are written down here
+	// NoHolder says that nothing there can hold a terminal, NoTerminal that the sandbox gave none: nothing was started.
+	NoHolder, NoTerminal bool
+	Ended                int // how many jobs that have ended are written down here
 }
 
 // ParseLaunch reads a launcher's output.
@@ -117,6 +140,10 @@ func ParseLaunch(token, output string) (l Launched) {
 			l.Started = true
 		case "taken":
 			l.Taken = true
+		case "noprogram":
+			l.NoHolder = true
+		case "noterminal":
+			l.NoTerminal = true
 		case "ended":
 			l.Ended, _ = strconv.Atoi(rest) // what is no number is none
 		}

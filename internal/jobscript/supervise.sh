@@ -1,7 +1,8 @@
 # A job's supervisor, by builtins and, where they are there, mkfifo and dd. What stands before it sets ew_base, ew_token, ew_id, ew_call, ew_mark, ew_cap,
-# ew_lifetime, ew_grace, ew_args, ew_end and ew_endargs. Nothing of the user's is defined here, but every variable
-# that is not ew_ may be the job's.
-# Two processes stay: one starts the job, waits for it and writes down its end; the other one writes its output into a window of eight files.
+# ew_lifetime, ew_grace, ew_args, ew_end and ew_endargs, and for a job on a terminal ew_lead and ew_python. Nothing of the user's is defined here, but every
+# variable that is not ew_ may be the job's.
+# Two processes stay: one starts the job, waits for it and writes down its end; the other one writes its output into a window of eight files. A job on a
+# terminal has a third one between them, which holds that.
 # Standard input is the launcher's pipe, from which the job reads what it is to do.
 LC_ALL=C
 ew_v=$((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1]))
@@ -146,6 +147,67 @@ ew_expire() {
 		"$BASH" --noprofile --norc -p -c "$ew_endargs" >/dev/null 3>&- &
 }
 
+# Is $1 the script of util-linux, as of 2.27? That of 2.31 and 2.32 never ends when a signal has ended its child. Other programs of that name
+# tell no exit code.
+ew_scripts() {
+	local ew_re='util-linux ([0-9]+)\.([0-9]+)'
+	[[ $("$1" --version 2>&1) =~ $ew_re ]] || return
+	local ew_n=$((BASH_REMATCH[1] * 1000 + BASH_REMATCH[2]))
+	(( ew_n >= 2027 && ew_n != 2031 && ew_n != 2032 ))
+}
+
+# What holds a terminal -> ew_holds: script, which most systems have, else Python. (A Mac's python3 asks its user to install it where it
+# is not.) False where there is neither.
+ew_holding() {
+	ew_find stty || return
+	ew_stty=$ew_found
+	if ew_find script && ew_scripts "$ew_found"; then
+		ew_holds=("$ew_found" -qfec 'exec "$ew_bash" --noprofile --norc -p -c "$ew_lead"' /dev/null)
+	elif ew_find python3 && { [[ $OSTYPE != darwin* ]] || xcode-select -p >/dev/null; } && "$ew_found" -ISc 'import fcntl, select, termios; import os; os.set_blocking'; then
+		ew_holds=("$ew_found" -ISc "$ew_python" "$BASH" --noprofile --norc -p -c "$ew_lead")
+	else
+		return 1
+	fi
+}
+
+# Becomes what holds the terminal. script starts the program that SHELL names, and a bash without -p reads a file, functions and options
+# that the environment names, but for functions not before a special builtin where it is to be as POSIX says.
+ew_hold() {
+	ew_shell= ew_opts=
+	[[ $(declare -p SHELL 2>/dev/null) != 'declare -'*x*' SHELL='* ]] || ew_shell=x$SHELL
+	for ew_x in SHELLOPTS BASHOPTS; do
+		[[ $(declare -p "$ew_x" 2>/dev/null) != 'declare -'*x*" $ew_x="* ]] || ew_opts+=" $ew_x"
+	done
+	export -n SHELLOPTS BASHOPTS 2>/dev/null
+	export ew_lead ew_bash="$BASH" ew_stty ew_shell ew_opts SHELL="$BASH" POSIXLY_CORRECT=1
+	exec "${ew_holds[@]}"
+}
+
+# The job on the terminal has told its number -> ew_job, ew_jobborn; false where it does not come to that.
+ew_led() {
+	local ew_i ew_dead= IFS=' '
+	for (( ew_i = 0; ew_i < 1000; ew_i++ )); do
+		ew_x=
+		IFS= read -r ew_x <"$ew_base.tty"
+		if [[ $ew_x == *' .' ]]; then
+			set -- $ew_x
+			ew_job=$1 ew_jobborn=$2
+			return 0
+		fi
+		[[ ! $ew_dead ]] || return 1
+		kill -0 "$ew_child" || ew_dead=1
+		ew_nap 0.02
+	done
+	return 1
+}
+
+# It cannot be started: tells why ($1).
+ew_refuse() {
+	printf '%s%s\n' "$ew_token" "$1" >&8
+	[[ ! ${ew_holder-} ]] || kill -KILL "$ew_holder"
+	exit 1
+}
+
 ew_run() {
 	ew_pid=${BASHPID-}
 	[[ $ew_pid ]] || ew_pid=$(exec "$BASH" -c 'echo $PPID')
@@ -153,24 +215,33 @@ ew_run() {
 	trap 'ew_woken=1' TERM INT HUP
 	trap 'ew_woken=1; exec 3>&-' USR1
 	trap ew_expire USR2
+	[[ ! $ew_lead ]] || ew_holding || ew_refuse noprogram
 	if ew_find mkfifo && "$ew_found" "$ew_base.in" && [[ -p $ew_base.in ]]; then
 		# We hold both ends, so that no open waits and the end of one writer's input is not the end of all.
 		exec 3<>"$ew_base.in" 5<"$ew_base.in"
+	elif [[ $ew_lead ]]; then
+		ew_refuse noprogram
 	else
 		exec 5</dev/null
 	fi
 	set -m
 	{
+		[[ ! $ew_lead ]] || ew_hold
 		ulimit -S -x "$ew_mark"
 		export ELSEWHERE_CALL="$ew_call"
 		exec -a bash "$BASH" --noprofile --norc -p -c "$ew_args"
 	} <&5 2>&1 3>&- 5<&- 7<&- 8>&- &
-	ew_job=$!
+	ew_child=$!
 	set +m
 	exec 5<&- 9<&-
 	cd /
-	ew_birth "$ew_job"
-	ew_jobborn=$ew_born
+	if [[ $ew_lead ]]; then
+		ew_led || ew_refuse noterminal
+	else
+		ew_job=$ew_child
+		ew_birth "$ew_job"
+		ew_jobborn=$ew_born
+	fi
 	ew_birth "$ew_pid"
 	ew_now
 	ew_fifo=0
@@ -188,7 +259,7 @@ ew_run() {
 	fi
 	while :; do
 		ew_woken=
-		wait "$ew_job"
+		wait "$ew_child"
 		ew_code=$?
 		[[ $ew_woken ]] || break
 	done
