@@ -579,6 +579,9 @@ func TestABackgroundJobsWholeLife(t *testing.T) {
 		if got = p.call("process", args{"action": "log", "job_id": id, "limit": 5}); got.str("output") != "over\n" {
 			t.Errorf("%v", got.out)
 		}
+		if r := p.fails("config", "process", args{"action": "poll", "job_id": "jnone"}); !strings.Contains(r.text, "process action:list") || strings.Contains(r.text, "elsewhere job") {
+			t.Errorf("the next step is the client's: %s", r.text)
+		}
 		got = p.call("process", args{"action": "list"})
 		contains(t, got.text, id+" exited, exit code 3")
 		p.fails("config", "process", args{"action": "submit", "job_id": id, "data": "x"})

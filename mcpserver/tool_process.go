@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -384,6 +385,17 @@ func (o processOutput) answer() answer[processOutput] {
 }
 
 func (o processOutput) failed(err error) answer[processOutput] {
-	o.Error = resultjson.NewError(err)
+	o.Error = resultjson.NewError(nextStep(err))
 	return answer[processOutput]{text: errorText(o.Error), out: o, failed: true}
+}
+
+// nextStep puts what a client of this server can do in place of a command of the user's own terminal.
+func nextStep(err error) error {
+	own, ok := errors.AsType[*elsewhere.Error](err)
+	if !ok || !strings.Contains(own.Hint, " job ls") {
+		return err
+	}
+	told := *own
+	told.Hint = "process action:list has those that are there"
+	return &told
 }

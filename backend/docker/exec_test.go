@@ -393,7 +393,7 @@ func TestTheInputOfABashEndsWithItsProcess(t *testing.T) {
 	}
 	s := w.open(w.request("watch"))
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v=false")
-	cmd.Env = append(os.Environ(), childTest+"="+w.home)
+	cmd.Env = append(os.Environ(), childTest+"="+w.home, "TMPDIR="+t.TempDir()) // it is killed
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -444,7 +444,7 @@ func TestTwentyProcessesThatOpenOneTaskAtOnceShareOneContainer(t *testing.T) {
 	children := make([]child, n)
 	for i := range children {
 		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v=false")
-		cmd.Env = append(os.Environ(), raceTest+"="+w.home)
+		cmd.Env = append(os.Environ(), raceTest+"="+w.home, "TMPDIR="+t.TempDir()) // it ends without its cleanups
 		said := &strings.Builder{}
 		cmd.Stdout, cmd.Stderr = said, said
 		in, err := cmd.StdinPipe()

@@ -126,7 +126,7 @@ func TestLeftovers(t *testing.T) {
 	part[2], part[3] = strings.Repeat("0", 32), "dead"
 	dead := filepath.Join(filepath.Dir(mine), strings.Join(part, "-"))
 	must(t, os.MkdirAll(filepath.Join(dead, "x"), 0o700))
-	b.a.own(t, dead)
+	b.a.Own(t, dead)
 	t.Cleanup(func() { _ = os.RemoveAll(dead) })
 	two := b.open()
 	b.want(b.session(two), `true`, "")
@@ -264,7 +264,7 @@ func (a *account) option(t testing.TB, option string) {
 	public, err := os.ReadFile(a.key + ".pub")
 	must(t, err)
 	key := strings.TrimSpace(string(public))
-	a.editKeys(t, func(keys string) string {
+	a.EditKeys(t, func(keys string) string {
 		changed := strings.Replace(keys, fmt.Sprintf("environment=\"HOME=%s\" %s", a.home, key), fmt.Sprintf("environment=\"HOME=%s\",%s %s", a.home, option, key), 1)
 		if changed == keys {
 			t.Fatal("the key is not among those of the account")

@@ -13,6 +13,7 @@
 package ssh
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -84,14 +85,17 @@ func newConnections(d *destination, req driver.OpenRequest, log *slog.Logger) (c
 	if req.ThrowAway {
 		home = ""
 	}
-	dir, temp, err := controlDir(home, req.Environ)
+	dir, err := openControlDir(home, req.Environ)
 	if err != nil {
 		return nil, failure(driver.KindUnavailable, "%w", err)
 	}
-	if !canShare || !req.Config.Bool("ssh_multiplex") {
-		return newDirect(d, dir, temp), nil
+	if dir.shared {
+		d.belongTo(cmp.Or(home, owner.NewID()))
 	}
-	return newPool(d, dir, temp, log), nil
+	if !canShare || !req.Config.Bool("ssh_multiplex") {
+		return newDirect(d, dir), nil
+	}
+	return newPool(d, dir, log), nil
 }
 
 // settle asks the account and makes what is needed there.

@@ -194,6 +194,12 @@ func (d *destination) resolve(ctx context.Context) error {
 	return nil
 }
 
+// belongTo gives it another id: in a directory of several homes each has connections of its own.
+func (d *destination) belongTo(home string) {
+	sum := sha256.Sum256([]byte(d.id + "\x00" + home))
+	d.id = hex.EncodeToString(sum[:5])
+}
+
 // read takes what matters from the output of `ssh -G`.
 func (d *destination) read(config string) {
 	for line := range strings.Lines(config) {

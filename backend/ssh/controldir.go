@@ -1,13 +1,18 @@
 package ssh
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gofrs/flock"
 
 	"github.com/elsewhere-sh/elsewhere/internal/privatedir"
 )
@@ -19,52 +24,131 @@ const maxSocket = 104 - 1 - 17
 // socketName is as long as every name in the directory that ssh binds: ten digits, a dash and eight digits.
 const socketName = "0123456789-01234567"
 
-// controlDir makes the directory for control sockets, 0700 and this user's own: the first of the places whose path is short
-// enough and free of characters that ssh would expand. A throw-away run has one of its own (temp), which goes on close.
-func controlDir(home string, environ []string) (dir string, temp bool, err error) {
-	if home == "" {
-		return ownControlDir()
+// controlDir is where the control sockets of a sandbox are, with the files that belong to them: all of their names begin with the
+// destination's id.
+type controlDir struct {
+	path string
+	// home is the HERMES_HOME of the sandbox; "" where nothing is kept, and then its files go on close.
+	home string
+	// shared says that other homes of this user have their files there too; alone, that nobody else has, and then it goes on close.
+	shared, alone bool
+}
+
+// openControlDir makes it, 0700 and this user's own: the first of the places whose path is short enough and free of characters that ssh
+// would expand.
+func openControlDir(home string, environ []string) (controlDir, error) {
+	var places []controlDir
+	if home != "" {
+		places = append(places, controlDir{path: filepath.Join(home, "elsewhere", "ssh"), home: home})
 	}
-	sum := sha256.Sum256([]byte(home))
-	short := "elsewhere-ssh-" + hex.EncodeToString(sum[:4])
-	places := []string{filepath.Join(home, "elsewhere", "ssh")}
 	if run := value(environ, "XDG_RUNTIME_DIR"); filepath.IsAbs(run) {
-		places = append(places, filepath.Join(run, short))
+		places = append(places, controlDir{path: filepath.Join(run, "elsewhere-ssh"), home: home, shared: true})
 	}
-	places = append(places, filepath.Join(os.TempDir(), short), filepath.Join("/tmp", short))
+	for _, parent := range []string{os.TempDir(), "/tmp"} {
+		places = append(places, controlDir{path: filepath.Join(parent, "elsewhere-ssh-"+strconv.Itoa(os.Geteuid())), home: home, shared: true})
+	}
 	var errs []error
 	for _, place := range places {
-		if err := usableFor(place); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		root, err := privatedir.Create(place)
+		err := usableFor(place.path)
 		if err == nil {
-			_ = root.Close()
-			if err = ownedByUs(place); err == nil {
-				return place, false, nil
-			}
+			err = makeOwn(place.path)
+		}
+		if err == nil {
+			return place, nil
 		}
 		errs = append(errs, err)
 	}
-	dir, temp, err = ownControlDir()
-	if err != nil {
-		return "", false, fmt.Errorf("no place for ssh's control sockets: %w", errors.Join(append(errs, err)...))
-	}
-	return dir, temp, nil
-}
-
-func ownControlDir() (dir string, temp bool, err error) {
-	for _, parent := range []string{os.TempDir(), "/tmp"} {
-		if dir, err = os.MkdirTemp(parent, "elsewhere-ssh-"); err != nil { // of mode 0700
-			continue
-		}
+	// Somebody else may have made that in /tmp.
+	dir, err := os.MkdirTemp("", "elsewhere-ssh-") // of mode 0700
+	if err == nil {
 		if err = usableFor(dir); err == nil {
-			return dir, true, nil
+			return controlDir{path: dir, alone: true}, nil
 		}
 		_ = os.Remove(dir)
 	}
-	return "", false, err
+	return controlDir{}, fmt.Errorf("no place for ssh's control sockets: %w", errors.Join(append(errs, err)...))
+}
+
+// makeOwn makes a directory that is this user's alone.
+func makeOwn(dir string) error {
+	root, err := privatedir.Create(dir)
+	if err != nil {
+		return err
+	}
+	_ = root.Close()
+	return ownedByUs(dir)
+}
+
+// forget removes the files of a throw-away sandbox when it has left.
+func (c controlDir) forget(id string) {
+	if c.home != "" {
+		return
+	}
+	removeAll(c.path, id)
+	if c.alone {
+		_ = os.RemoveAll(c.path)
+	}
+}
+
+// removeAll removes the files of a destination. Nobody may use them any more.
+func removeAll(dir, id string) {
+	for _, pattern := range []string{id + "-*", learnerOf(id) + "-*", id + ".sessions*", id + ".connect"} { // the lock goes last
+		files, _ := filepath.Glob(filepath.Join(dir, pattern)) // a path without wildcards: see usableFor
+		for _, file := range files {
+			_ = os.Remove(file)
+		}
+	}
+}
+
+// staleAge is after how long without a new connection a destination's files are stale: long after sessionsAge.
+const staleAge = 48 * time.Hour
+
+// reap removes the files of destinations that nobody connects to any more: their home is gone, or they are stale. What a connection
+// still uses stays.
+func (c controlDir) reap(own string) {
+	locks, _ := filepath.Glob(filepath.Join(c.path, "*.connect"))
+	for _, file := range locks {
+		id := strings.TrimSuffix(filepath.Base(file), ".connect")
+		if id == own || !stale(file) {
+			continue
+		}
+		lock := flock.New(file, flock.SetPermissions(0o600))
+		if ok, err := lock.TryLock(); err == nil && ok && !inUse(c.path, id) && !inUse(c.path, learnerOf(id)) {
+			removeAll(c.path, id)
+		}
+		_ = lock.Close()
+	}
+}
+
+// stale tells whether nobody will connect again under this lock, as far as can be told. It holds the home whose it is.
+func stale(file string) bool {
+	st, err := os.Stat(file)
+	if err != nil {
+		return false
+	}
+	if time.Since(st.ModTime()) > staleAge {
+		return true
+	}
+	home, err := os.ReadFile(file)
+	if err != nil || !filepath.IsAbs(string(home)) {
+		return false
+	}
+	_, err = os.Stat(string(home))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// inUse clears away what ended masters of this name left, and tells whether there are others.
+func inUse(dir, prefix string) bool {
+	sweep(dir, prefix)
+	for _, socket := range masters(dir, prefix) {
+		if conn, err := net.DialTimeout("unix", socket, attachWait); err == nil {
+			_ = conn.Close()
+		} else if errors.Is(err, syscall.ECONNREFUSED) {
+			clearAway(socket)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, prefix+"-*.lock"))
+	return err != nil || len(left) > 0
 }
 
 func usableFor(dir string) error {

@@ -19,8 +19,7 @@ import (
 // for each call, and a bash that a signal ended is told from one that exited with 255 by nothing.
 type direct struct {
 	d     *destination
-	dir   string // of the files in which each ssh writes its own words
-	temp  bool
+	dir   controlDir    // of the files in which each ssh writes its own words
 	turns chan struct{} // held while one connects
 
 	mu     sync.Mutex
@@ -34,8 +33,8 @@ const connectsAtOnce = 4
 // connectTurn is how long a turn is held at most: when a connection is made cannot be seen from outside.
 const connectTurn = time.Second
 
-func newDirect(d *destination, dir string, temp bool) *direct {
-	return &direct{d: d, dir: dir, temp: temp, turns: make(chan struct{}, connectsAtOnce)}
+func newDirect(d *destination, dir controlDir) *direct {
+	return &direct{d: d, dir: dir, turns: make(chan struct{}, connectsAtOnce)}
 }
 
 func (c *direct) start(ctx context.Context, req request, _ bool) (driver.Process, error) {
@@ -49,7 +48,7 @@ func (c *direct) start(ctx context.Context, req request, _ bool) (driver.Process
 	}
 	c.mu.Lock()
 	c.number++
-	log := filepath.Join(c.dir, fmt.Sprintf("%s-%d-%d.log", c.d.id, os.Getpid(), c.number))
+	log := filepath.Join(c.dir.path, fmt.Sprintf("%s-%d-%d.log", c.d.id, os.Getpid(), c.number))
 	c.mu.Unlock()
 	p := &sshProcess{d: c.d, log: log, done: make(chan struct{})}
 	if err := p.run(c.d.directArgs(log, req.command)); err != nil {
@@ -68,9 +67,7 @@ func (c *direct) start(ctx context.Context, req request, _ bool) (driver.Process
 
 func (c *direct) close() error {
 	c.work.Wait()
-	if c.temp {
-		return os.RemoveAll(c.dir)
-	}
+	c.dir.forget(c.d.id)
 	return nil
 }
 

@@ -40,7 +40,7 @@ func newBench(t *testing.T, instance, login string) *bench {
 	p := port(t, instance)
 	here := t.TempDir()
 	b := &bench{t: t, a: newAccount(t, login), home: filepath.Join(here, "hermes")}
-	b.settings = b.a.settings(p)
+	b.settings = b.a.Settings(p)
 	b.settings["ssh_keepalive_interval"], b.settings["ssh_keepalive_count"] = "1", "3"
 	b.settings["backend"], b.settings["policy.enabled"] = "ssh", "false"
 	b.environ = caller(t, here, b.home)

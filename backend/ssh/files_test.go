@@ -319,7 +319,7 @@ func TestFilesCannotBeSent(t *testing.T) {
 			t.Skipf("no file system can be mounted here: %s", out)
 		}
 		t.Cleanup(func() {
-			b.a.endAll()
+			b.a.EndAll()
 			if out, err := exec.Command("umount", b.a.home).CombinedOutput(); err != nil {
 				t.Errorf("umount: %s", out)
 			}

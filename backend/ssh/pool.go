@@ -3,7 +3,6 @@ package ssh
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -21,10 +20,10 @@ import (
 // (MaxSessions) and no more: where all are taken another connection is made, one at a time among all processes of this user
 // (MaxStartups).
 type pool struct {
-	d    *destination
-	dir  string // of the control sockets
-	temp bool   // dir is this pool's alone
-	log  *slog.Logger
+	d       *destination
+	dir     string // of the control sockets
+	control controlDir
+	log     *slog.Logger
 
 	mu      sync.Mutex
 	uses    []*use
@@ -58,8 +57,8 @@ const (
 // errNoSpare says that a bash that nobody waits for would cost another connection.
 var errNoSpare = errors.New("all sessions that the server gives are taken; no shell is started ahead")
 
-func newPool(d *destination, dir string, temp bool, log *slog.Logger) *pool {
-	p := &pool{d: d, dir: dir, temp: temp, log: log, changed: make(chan struct{})}
+func newPool(d *destination, dir controlDir, log *slog.Logger) *pool {
+	p := &pool{d: d, dir: dir.path, control: dir, log: log, changed: make(chan struct{})}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
 }
@@ -347,11 +346,11 @@ func (p *pool) drop(u *use) {
 
 // connect takes up a master that another process made, or makes one.
 func (p *pool) connect() (*master, error) {
-	lock := flock.New(filepath.Join(p.dir, p.d.id+".connect"), flock.SetPermissions(0o600))
-	defer lock.Close()
-	if _, err := lock.TryLockContext(p.ctx, 20*time.Millisecond); err != nil {
+	lock, err := p.lockConnect()
+	if err != nil {
 		return nil, failure(driver.KindUnavailable, "the lock under which connections are made cannot be had: %w", err)
 	}
+	defer lock.Close()
 	sweep(p.dir, p.d.id)
 	if m := p.takeUp(); m != nil {
 		return m, nil
@@ -359,6 +358,7 @@ func (p *pool) connect() (*master, error) {
 	for try := 1; ; try++ {
 		m, err := p.connectOnce()
 		if err == nil {
+			p.control.reap(p.d.id)
 			return m, nil
 		}
 		if try >= connectTries || !hungUp(err) {
@@ -369,6 +369,25 @@ func (p *pool) connect() (*master, error) {
 		case <-p.ctx.Done():
 			return nil, err
 		}
+	}
+}
+
+// lockConnect gives the right to connect.
+func (p *pool) lockConnect() (*flock.Flock, error) {
+	file := filepath.Join(p.dir, p.d.id+".connect")
+	for {
+		lock := flock.New(file, flock.SetPermissions(0o600))
+		if _, err := lock.TryLockContext(p.ctx, 20*time.Millisecond); err != nil {
+			_ = lock.Close()
+			return nil, err
+		}
+		held, err := lock.Stat()
+		named, nerr := os.Stat(file)
+		if err == nil && nerr == nil && os.SameFile(held, named) {
+			_ = os.WriteFile(file, []byte(p.control.home), 0o600) // see stale, which goes by its age otherwise
+			return lock, nil
+		}
+		_ = lock.Close() // it was reaped before we had it
 	}
 }
 
@@ -411,7 +430,7 @@ func (p *pool) has(socket string) bool {
 }
 
 // keeps tells whether connections outlive this process.
-func (p *pool) keeps() bool { return !p.temp && p.d.persist > 0 }
+func (p *pool) keeps() bool { return p.control.home != "" && p.d.persist > 0 }
 
 // close gives all connections up and waits for what runs behind the pool.
 func (p *pool) close() error {
@@ -426,11 +445,6 @@ func (p *pool) close() error {
 		u.leave(p.keeps())
 	}
 	p.work.Wait()
-	if !p.temp {
-		return nil
-	}
-	if err := os.RemoveAll(p.dir); err != nil {
-		return fmt.Errorf("the directory of ssh's control sockets was not removed: %w", err)
-	}
+	p.control.forget(p.d.id)
 	return nil
 }

@@ -64,7 +64,9 @@ func (d *destination) sessions(dir string) int {
 }
 
 // learner begins the names of the sockets that learnSessions uses; it is as long as the id.
-func (d *destination) learner() string { return "l" + d.id[1:] }
+func (d *destination) learner() string { return learnerOf(d.id) }
+
+func learnerOf(id string) string { return "l" + id[1:] }
 
 // learnSessions finds it out, with a connection that nobody else uses. It opens sessions in which nothing is started.
 func (d *destination) learnSessions(ctx context.Context, dir string) error {

@@ -128,7 +128,7 @@ func TestSyncOntoAFullDisk(t *testing.T) {
 		t.Skipf("no file system can be mounted here: %s", out)
 	}
 	t.Cleanup(func() {
-		b.a.endAll()
+		b.a.EndAll()
 		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
 			t.Errorf("umount: %s", out)
 		}

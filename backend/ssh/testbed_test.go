@@ -5,12 +5,9 @@ package ssh_test
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,43 +17,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/driver/drivertest"
+	"github.com/elsewhere-sh/elsewhere/internal/testbed"
 )
 
-// testbed is where test/testbed/sshd.sh keeps what it made.
-const testbed = "/var/lib/elsewhere-testbed/sshd"
-
-// port gives the port of one of the servers that test/testbed/sshd.sh starts; without them, or without the rights to give an
-// account another home, the test is skipped.
+// port gives the port of one of the testbed's servers, or skips the test.
 func port(t testing.TB, instance string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(testbed, "env"))
-	if err != nil {
-		t.Skip("no ssh servers of the testbed here (test/testbed/up sshd)")
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("the testbed's keys can be read by root alone")
-	}
-	for line := range strings.Lines(string(text)) {
-		if name, value, _ := strings.Cut(strings.TrimSpace(line), "="); name == instance {
-			return value
-		}
-	}
-	t.Fatalf("the testbed has no ssh server %q", instance)
-	return ""
+	return testbed.SSHPort(t, instance)
 }
 
-// account is an account of the testbed with a home directory of its own for one test: a key of its own stands for it, in whose
-// options the server finds the home.
+// account is an account of the testbed with a home directory of its own for one test.
 type account struct {
-	login string
-	key   string
-	home  string
-	uid   string
-	gid   string
+	*testbed.Account
+	login, key, home string
+	uid, gid         string
 }
 
 func newAccount(t testing.TB, login string) *account {
@@ -66,79 +42,8 @@ func newAccount(t testing.TB, login string) *account {
 
 func accountOf(t testing.TB, name string) *account {
 	t.Helper()
-	a := &account{login: name}
-	u, err := user.Lookup(a.login)
-	if err != nil {
-		t.Fatalf("%v: run test/testbed/up sshd again", err)
-	}
-	a.uid, a.gid = u.Uid, u.Gid
-	base, err := os.MkdirTemp("/tmp", "sshtest-")
-	must(t, err)
-	t.Cleanup(func() {
-		a.endAll()
-		must(t, os.RemoveAll(base))
-	})
-	must(t, os.Chmod(base, 0o755))
-	a.home, a.key = filepath.Join(base, "home"), filepath.Join(base, "key")
-	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", a.key).CombinedOutput(); err != nil {
-		t.Fatalf("ssh-keygen: %v\n%s", err, out)
-	}
-	public, err := os.ReadFile(a.key + ".pub")
-	must(t, err)
-	must(t, os.Mkdir(a.home, 0o700))
-	a.own(t, a.home)
-	line := fmt.Sprintf("environment=\"HOME=%s\" %s", a.home, public)
-	a.editKeys(t, func(keys string) string { return keys + line })
-	t.Cleanup(func() {
-		a.editKeys(t, func(keys string) string {
-			var kept strings.Builder
-			for one := range strings.Lines(keys) {
-				if !strings.HasSuffix(one, string(public)) {
-					kept.WriteString(one)
-				}
-			}
-			return kept.String()
-		})
-	})
-	return a
-}
-
-// editKeys changes the keys that the server takes for the account, one test at a time.
-func (a *account) editKeys(t testing.TB, edit func(keys string) string) {
-	t.Helper()
-	file := filepath.Join(testbed, "keys", a.login)
-	lock := flock.New(filepath.Join(testbed, "keys.lock"))
-	must(t, lock.Lock())
-	defer lock.Close()
-	keys, err := os.ReadFile(file)
-	if !errors.Is(err, os.ErrNotExist) { // root has none of the testbed's
-		must(t, err)
-	}
-	temp := file + ".new"
-	must(t, os.WriteFile(temp, []byte(edit(string(keys))), 0o644))
-	must(t, os.Rename(temp, file))
-}
-
-// endAll ends what a test's commands left in the background, which belongs to the machine: the processes that have its home.
-func (a *account) endAll() {
-	files, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil || !slices.Contains(strings.Split(string(text), "\x00"), "HOME="+a.home) {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
-}
-
-// own gives a file to the account.
-func (a *account) own(t testing.TB, file string) {
-	t.Helper()
-	if out, err := exec.Command("chown", "-R", a.uid+":"+a.gid, file).CombinedOutput(); err != nil {
-		t.Fatalf("chown: %v\n%s", err, out)
-	}
+	a := testbed.NewAccount(t, name)
+	return &account{Account: a, login: a.Login, key: a.Key, home: a.Home, uid: strconv.Itoa(a.UID), gid: strconv.Itoa(a.GID)}
 }
 
 // write puts a file into the account's home.
@@ -147,22 +52,16 @@ func (a *account) write(t testing.TB, name, text string) {
 	file := filepath.Join(a.home, name)
 	must(t, os.MkdirAll(filepath.Dir(file), 0o700))
 	must(t, os.WriteFile(file, []byte(text), 0o600))
-	a.own(t, filepath.Join(a.home, strings.SplitN(name, "/", 2)[0]))
-}
-
-func (a *account) settings(port string) map[string]string {
-	return map[string]string{"ssh_host": "127.0.0.1", "ssh_user": a.login, "ssh_port": port, "ssh_key": a.key, "ssh_control_persist": "0"}
+	a.Own(t, filepath.Join(a.home, strings.SplitN(name, "/", 2)[0]))
 }
 
 // observe runs a program as the account's user on this machine, without ssh. Its streams are the user's own, as those that sshd
 // gives are: who opens /dev/stdout needs that.
 func (a *account) observe(ctx context.Context, _ driver.Info, stdin []byte, argv ...string) (drivertest.Observed, error) {
-	uid, _ := strconv.Atoi(a.uid)
-	gid, _ := strconv.Atoi(a.gid)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + a.home, "USER=" + a.login}
 	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, Setsid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(a.UID), Gid: uint32(a.GID)}, Setsid: true}
 	cmd.WaitDelay = time.Second // a child may hold the streams
 	cmd.Stdin = bytes.NewReader(stdin)
 	var o drivertest.Observed
@@ -176,7 +75,7 @@ func (a *account) observe(ctx context.Context, _ driver.Info, stdin []byte, argv
 		if err != nil {
 			return o, err
 		}
-		if err := w.Chown(uid, gid); err != nil {
+		if err := w.Chown(a.UID, a.GID); err != nil {
 			return o, err
 		}
 		*stream.to = w
@@ -214,7 +113,7 @@ func place(instance, login string) func(t testing.TB, spec drivertest.PlaceSpec)
 		}
 		here := t.TempDir()
 		p := &drivertest.Place{
-			HermesHome: filepath.Join(here, "hermes"), Home: a.home, Settings: a.settings(port(t, instance)), Observe: a.observe,
+			HermesHome: filepath.Join(here, "hermes"), Home: a.home, Settings: a.Settings(port(t, instance)), Observe: a.observe,
 		}
 		p.Environ = caller(t, here, p.HermesHome, spec.Environ...)
 		return p
@@ -225,12 +124,7 @@ func place(instance, login string) func(t testing.TB, spec drivertest.PlaceSpec)
 // itself.
 func caller(t testing.TB, here, hermesHome string, more ...string) []string {
 	t.Helper()
-	bin := filepath.Join(here, "bin")
-	must(t, os.Mkdir(bin, 0o755))
-	real, err := exec.LookPath("ssh")
-	must(t, err)
-	script := fmt.Sprintf("#!/bin/sh\nexec %s -o UserKnownHostsFile=%s/known_hosts \"$@\"\n", real, here)
-	must(t, os.WriteFile(filepath.Join(bin, "ssh"), []byte(script), 0o755))
+	bin := testbed.SSHClient(t, here)
 	return slices.Concat([]string{
 		"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + filepath.Join(here, "callers-home"), "HERMES_HOME=" + hermesHome, "TMPDIR=/tmp", "LANG=" + os.Getenv("LANG"),
 	}, more)

@@ -6,18 +6,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/gofrs/flock"
+	"github.com/elsewhere-sh/elsewhere/internal/testbed"
 )
 
 // place is a backend of this machine's real engines, as a user of the command line has it.
@@ -101,7 +98,7 @@ func same(t *testing.T, what, got, want string) {
 
 // places are the real engines that are here, each with a home and a sandbox of its own that go with the test.
 func places(t *testing.T, test func(t *testing.T, p *place)) {
-	const testbed = "/var/cache/elsewhere-testbed/"
+	const base = testbed.Cache + "/base.sif"
 	for _, backend := range []string{"local", "docker", "singularity", "ssh"} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
@@ -125,10 +122,10 @@ func places(t *testing.T, test func(t *testing.T, p *place)) {
 				}
 				p.env = append(p.env, "TERMINAL_DOCKER_IMAGE=elsewhere-test/debian")
 			case "singularity":
-				if _, err := os.Stat(testbed + "base.sif"); err != nil {
+				if _, err := os.Stat(base); err != nil {
 					t.Skipf("no image of the testbed: %v", err)
 				}
-				p.env = append(p.env, "TERMINAL_SINGULARITY_IMAGE="+testbed+"base.sif", "USER=root")
+				p.env = append(p.env, "TERMINAL_SINGULARITY_IMAGE="+base, "USER=root")
 			case "ssh":
 				p.account(home)
 			}
@@ -146,58 +143,13 @@ func places(t *testing.T, test func(t *testing.T, p *place)) {
 	}
 }
 
-// account makes the place one of the testbed's accounts, with a home directory of its own, for which a key of its own stands.
+// account makes the place one of the testbed's accounts, with a home directory of its own.
 func (p *place) account(home string) {
 	p.t.Helper()
-	const dir, login = "/var/lib/elsewhere-testbed/sshd/", "elsewhere-ssh-dash"
-	text, err := os.ReadFile(dir + "env")
-	u, uerr := user.Lookup(login)
-	if err != nil || uerr != nil || os.Geteuid() != 0 {
-		p.t.Skip("no ssh servers of the testbed here, or no rights to give an account another home")
-	}
-	port := ""
-	for line := range strings.Lines(string(text)) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "main="); ok {
-			port = v
-		}
-	}
-	there, key := filepath.Join(home, "there"), filepath.Join(home, "key")
-	uid, _ := strconv.Atoi(u.Uid)
-	gid, _ := strconv.Atoi(u.Gid)
-	bin := filepath.Join(home, "bin")
-	client, err := exec.LookPath("ssh")
-	err = errors.Join(err, os.Mkdir(there, 0o700), os.Chown(there, uid, gid), os.Chmod(home, 0o755), os.Mkdir(bin, 0o755),
-		os.WriteFile(filepath.Join(bin, "ssh"), fmt.Appendf(nil, "#!/bin/sh\nexec %s -o UserKnownHostsFile=%s/known_hosts \"$@\"\n", client, home), 0o755),
-		exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).Run())
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	public, err := os.ReadFile(key + ".pub")
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	edit := func(change func(keys string) string) {
-		lock := flock.New(dir + "keys.lock")
-		if err := lock.Lock(); err != nil {
-			p.t.Fatal(err)
-		}
-		defer lock.Close()
-		keys, err := os.ReadFile(dir + "keys/" + login)
-		if err == nil {
-			err = os.WriteFile(dir+"keys/"+login+".new", []byte(change(string(keys))), 0o644)
-		}
-		if err == nil {
-			err = os.Rename(dir+"keys/"+login+".new", dir+"keys/"+login)
-		}
-		if err != nil {
-			p.t.Fatal(err)
-		}
-	}
-	line := fmt.Sprintf("environment=\"HOME=%s\" %s", there, public)
-	edit(func(keys string) string { return keys + line })
-	p.t.Cleanup(func() { edit(func(keys string) string { return strings.Replace(keys, line, "", 1) }) })
-	p.env[0] = "PATH=" + bin + ":" + os.Getenv("PATH")
-	p.env = append(p.env, "TERMINAL_SSH_HOST=127.0.0.1", "TERMINAL_SSH_USER="+login, "TERMINAL_SSH_PORT="+port, "TERMINAL_SSH_KEY="+key, "TERMINAL_SSH_CONTROL_PERSIST=1")
+	port := testbed.SSHPort(p.t, "main")
+	a := testbed.NewAccount(p.t, "elsewhere-ssh-dash")
+	p.env[0] = "PATH=" + testbed.SSHClient(p.t, home) + ":" + os.Getenv("PATH")
+	p.env = append(p.env, "TERMINAL_SSH_HOST=127.0.0.1", "TERMINAL_SSH_USER="+a.Login, "TERMINAL_SSH_PORT="+port, "TERMINAL_SSH_KEY="+a.Key, "TERMINAL_SSH_CONTROL_PERSIST=1")
 }
 
 // TestFilesOnRealEngines gives the same commands on every engine that is here: what cp and sync promise holds on all of them.

@@ -53,8 +53,10 @@ ew_lives() {
 	return 1
 } 2>/dev/null
 
-# All that is written down of job $1, and whether its supervisor or the job itself lives.
+# All that is written down of job $1, and whether its supervisor or the job itself lives. What cannot be read this time is as it was
+# before: a line may be just being written.
 ew_load() {
+	[[ ${ew_base-} == "$ew_dir/job-$1" ]] || ew_meta= ew_run= ew_end= ew_log=
 	ew_base=$ew_dir/job-$1
 	ew_first "$ew_base.meta" && ew_meta=$ew_line
 	ew_first "$ew_base.run" && ew_run=$ew_line

@@ -79,22 +79,8 @@ func TestMetaStandsInFront(t *testing.T) {
 
 // TestQuestionsAreAnsweredInAnEmptyDirectory runs the scripts as a sandbox does.
 func TestQuestionsAreAnsweredInAnEmptyDirectory(t *testing.T) {
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash here")
-	}
 	dir := t.TempDir()
-	ask := func(text string) []byte {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, bash, bashscript.TextArgs(len(text))...)
-		cmd.Stdin = strings.NewReader(text + "\x00")
-		out, err := cmd.Output()
-		if err != nil {
-			t.Errorf("%v: %s", err, out)
-		}
-		return out
-	}
+	ask := func(text string) []byte { return answered(t, text) }
 	if found, err := ParseList(token, ask(List(dir, token))); err != nil || len(found) > 0 {
 		t.Errorf("list: %+v, %v", found, err)
 	}
@@ -108,6 +94,44 @@ func TestQuestionsAreAnsweredInAnEmptyDirectory(t *testing.T) {
 	}
 	if answer, err := ParseAct(token, ask(Remove(dir, token, "jno", "it's"))); err != nil || answer != "ok" {
 		t.Errorf("remove: %q, %v", answer, err)
+	}
+}
+
+// answered runs a text as a sandbox does and gives what it answers.
+func answered(t *testing.T, text string) []byte {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash here")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bash, bashscript.TextArgs(len(text))...)
+	cmd.Stdin = strings.NewReader(text + "\x00")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	return out
+}
+
+// TestWhatIsKnownOfAJobIsItsOwn lists a job that has ended before one that has not.
+func TestWhatIsKnownOfAJobIsItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"job-ja.meta": `{"id":"a"}`, "job-ja.run": "1 2 3 4 5 1 .", "job-ja.end": "143 killed 6 .", "job-ja.log": "0:1 !",
+		"job-jb.meta": `{"id":"b"}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := ParseList(token, answered(t, List(dir, token)))
+	if err != nil || len(found) != 2 || found[0].ID != "a" || !found[0].Ended || found[0].Code != 143 || !found[0].Whole {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	if b := found[1]; b.ID != "b" || b.Begun || b.Ended || b.Whole || b.Code != 0 {
+		t.Errorf("one that was not started yet: %+v", b)
 	}
 }
 
