@@ -15,6 +15,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
 
 func complete(b driver.Backend) driver.Backend {
@@ -216,6 +217,9 @@ func (o *opener) make(ctx context.Context, rec *record) (_ *record, err error) {
 	rec.PID, rec.Source, rec.User, rec.Home = 0, source, p.user, p.home
 	rec.Shared, rec.Staging = p.shared.strings(), p.shared.staging
 	rec.Machine, rec.Owner = o.req.Identity.Machine, o.req.Identity.Owner
+	if p.throwAway && owner.Known("", rec.Owner) {
+		rec.Leases = owner.Tag("")
+	}
 	defer func() {
 		if err == nil {
 			return
