@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
 
@@ -770,6 +771,52 @@ func TestTheKeeperSeesItsOwnAlone(t *testing.T) {
 	}
 	if _, err := os.Stat(a.rec.Dir); !os.IsNotExist(err) {
 		t.Errorf("its data is there: %v", err)
+	}
+}
+
+// TestAStartThatFailsLeavesNothing: the task can be tried again with an image that is right, and files of before are kept.
+func TestAStartThatFailsLeavesNothing(t *testing.T) {
+	needEngine(t)
+	w := newWhere(t, "singularity_image", "/etc/passwd")
+	fails := func() {
+		t.Helper()
+		if sb, err := w.tryOpen("web"); err == nil {
+			_ = sb.Close(t.Context())
+			t.Fatal("it was started from /etc/passwd")
+		} else if strings.Contains(err.Error(), "\n") {
+			t.Errorf("the error is not one line: %v", err)
+		}
+	}
+	fails()
+	for _, left := range []string{"sandboxes/*/elsewhere*", "elsewhere/sandboxes/*", "elsewhere/singularity/*"} {
+		if found, _ := filepath.Glob(filepath.Join(w.home, left)); len(found) > 0 {
+			t.Errorf("left behind: %q", found)
+		}
+	}
+	w.settings["singularity_image"] = testbed + "base.sif"
+	sb := w.open("web")
+	bash(t, sb, `echo text >~/file`)
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	k := w.keeper()
+	if _, err := k.Remove(t.Context(), sb.rec.Name, false); err != nil {
+		t.Fatal(err)
+	}
+	w.settings["singularity_image"] = "/etc/passwd"
+	fails()
+	if list, err := k.List(t.Context()); err != nil || len(list) != 1 || list[0].State != driver.StateData {
+		t.Errorf("listed %+v, %v", list, err)
+	}
+	// As if a process had been killed before an instance of that ran.
+	killed := sb.rec
+	killed.Settings, killed.Started, killed.PID = kept.Settings{"singularity_image": "/etc/passwd"}, time.Time{}, 0
+	if err := killed.write(sb.record); err != nil {
+		t.Fatal(err)
+	}
+	w.settings["singularity_image"] = testbed + "base.sif"
+	if got := bash(t, w.open("web"), `cat ~/file`); got != "text\n" {
+		t.Errorf("its file holds %q", got)
 	}
 }
 
