@@ -134,6 +134,9 @@ func (s *sandbox) enter(ctx context.Context) (*surroundings, error) {
 			return around, nil
 		}
 		if !errors.Is(err, errAgain) {
+			if err != nil && !s.alone() && was == nil {
+				s.unmake(ctx)
+			}
 			return around, err
 		}
 		select {
@@ -145,6 +148,17 @@ func (s *sandbox) enter(ctx context.Context) (*surroundings, error) {
 			return nil, failure(driver.KindUnavailable, "the container %s could not be entered within %s: %w", s.plan.name, changeWait, err)
 		}
 	}
+}
+
+// unmake removes, with the right to make, the directories and the lock of a task that has no container, and had none.
+func (s *sandbox) unmake(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWait)
+	defer cancel()
+	if _, err := s.eng.ContainerInspect(ctx, s.plan.name, client.ContainerInspectOptions{}); !cerrdefs.IsNotFound(err) {
+		return
+	}
+	records{eng: s.eng}.removeEmpty(ctx, s.plan.dataDirs)
+	s.lock.Discard()
 }
 
 // tryEnter is one try of enter. What it made and cannot use it removes.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -185,8 +186,8 @@ func TestAFailedOpeningLeavesNothing(t *testing.T) {
 			if name == "it ends at once" && !strings.Contains(fmt.Sprint(err), "the last word") {
 				t.Errorf("got %v", err)
 			}
-			if left := w.containers(); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
+			if left := append(w.containers(), w.leftOf(s.plan.name)...); len(left) > 0 || !absent(filepath.Dir(s.plan.dataDirs[0])) {
+				t.Errorf("left behind: %q, or the directories for files", left)
 			}
 		})
 	}
