@@ -3,6 +3,7 @@ package docker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -576,4 +577,31 @@ func TestAContainerThatAnotherProcessStartedAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAProcessOfAnotherUserIsASurvivor: SPEC 1.12; a kill has no more rights than the call had, and the result says what is left.
+func TestAProcessOfAnotherUserIsASurvivor(t *testing.T) {
+	eng := testEngine(t)
+	needImage(t, eng, imageDebian)
+	b := on(t, eng, "docker_image", imageDebian).open()
+	s := b.session("")
+	for try := range 3 { // the answer has a second, which is short for a machine that is busy
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		res, err := s.Run(ctx, `setpriv --reuid=1234 --clear-groups sleep 1000 & wait`, &elsewhere.RunOptions{Timeout: time.Second})
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Cause != elsewhere.TimedOut {
+			t.Fatalf("ended by %s with %d: %s", res.Cause, res.ExitCode, res.Output)
+		}
+		if len(res.Survivors) > 0 {
+			if got := b.look(fmt.Sprintf(`tr '\0' ' ' </proc/%d/cmdline`, res.Survivors[0].PID)); got != "sleep 1000 " {
+				t.Errorf("survivors %v; that is %q", res.Survivors, got)
+			}
+			return
+		}
+		t.Logf("try %d: notices %q", try, res.Notices)
+	}
+	t.Error("a process that could not be ended is no survivor")
 }
