@@ -605,3 +605,39 @@ func TestAProcessOfAnotherUserIsASurvivor(t *testing.T) {
 	}
 	t.Error("a process that could not be ended is no survivor")
 }
+
+// TestAHomeThatKeepsNoIdentityLeavesNoContainer: with an identity of this run alone nobody would find it again.
+func TestAHomeThatKeepsNoIdentityLeavesNoContainer(t *testing.T) {
+	eng := testEngine(t)
+	needImage(t, eng, imageBashOnly)
+	b := on(t, eng)
+	if err := errors.Join(os.RemoveAll(filepath.Join(b.home, "elsewhere")), os.WriteFile(filepath.Join(b.home, "elsewhere"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	task := "nobodys-" + owner.NewID()[:8]
+	sb, err := b.tryOpen(task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.sb = sb
+	res := b.says(b.session(""), "echo fine", "fine\n")
+	if !strings.Contains(strings.Join(res.Notices, "\n"), "goes with this run") {
+		t.Errorf("it is not said: %q", res.Notices)
+	}
+	containers := func() int {
+		list, err := eng.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", "hermes-task-id="+task)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items)
+	}
+	if n := containers(); n != 1 {
+		t.Errorf("there are %d containers", n)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := containers(); n != 0 {
+		t.Errorf("%d containers are left", n)
+	}
+}

@@ -78,10 +78,13 @@ func (s *sandbox) labels() map[string]string {
 // leases names the place of this process's lease, by which others know that it lives. Where nobody else finds the container, a lock
 // tells nothing, and without a lease nobody may judge.
 func (s *sandbox) leases() string {
-	if s.alone() && !owner.Known("", s.req.Identity.Owner) {
+	if !s.alone() {
+		return owner.Tag(s.req.Identity.Home)
+	}
+	if !owner.Known("", s.req.Identity.Owner) {
 		return ""
 	}
-	return owner.Tag(s.req.Identity.Home)
+	return owner.Tag("")
 }
 
 func (s *sandbox) sharedKey() string {
