@@ -127,11 +127,19 @@ func (sb *Sandbox) open(ctx context.Context, view *config.Config, opts *SandboxO
 	sb.spillDir = outputDir(sb.home)
 	sb.openAudit()
 	identity, err := owner.Identity(sb.home)
-	if err != nil {
-		sb.say("this run has an identity of its own: " + err.Error())
+	alone := err != nil
+	if alone {
 		identity = owner.NewID()
 	}
 	sb.request = sb.openRequest(identity, opts)
+	switch {
+	case alone && sb.back.Keeper != nil:
+		// Nobody would find a sandbox again that outlives this run.
+		sb.say("the sandbox goes with this run, and its files: HERMES_HOME keeps no identity: " + err.Error())
+		sb.request.ThrowAway, sb.request.Identity.Home = true, ""
+	case alone:
+		sb.say("this run has an identity of its own: " + err.Error())
+	}
 	drv, err := sb.back.Open(ctx, sb.request)
 	if err != nil {
 		return err

@@ -92,7 +92,7 @@ func imagePasswd(ctx context.Context, eng *client.Client, id, home string) (stri
 			return kept, nil
 		}
 	}
-	text, err := readPasswd(ctx, eng, id)
+	text, err := readPasswd(ctx, eng, id, owner.Tag(home))
 	if err != nil || file == "" {
 		return text, err
 	}
@@ -103,12 +103,15 @@ func imagePasswd(ctx context.Context, eng *client.Client, id, home string) (stri
 	return text, nil
 }
 
-func readPasswd(ctx context.Context, eng *client.Client, id string) (text string, err error) {
+// lookAgent marks a container that was made to look into an image.
+const lookAgent = "elsewhere-look"
+
+func readPasswd(ctx context.Context, eng *client.Client, id, leases string) (text string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, passwdTimeout)
 	defer cancel()
 	made, err := eng.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name:   "elsewhere-look-" + owner.NewID(),
-		Config: &container.Config{Image: id, Entrypoint: []string{"/"}, Labels: map[string]string{"hermes-agent": "elsewhere-look"}},
+		Name:   lookAgent + "-" + owner.NewID(),
+		Config: &container.Config{Image: id, Entrypoint: []string{"/"}, Labels: map[string]string{labelAgent: lookAgent, labelLeases: leases}},
 		HostConfig: &container.HostConfig{
 			NetworkMode: "none",
 		},

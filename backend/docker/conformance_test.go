@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -229,8 +231,58 @@ func observe(ctx context.Context, eng *client.Client, id, user string, stdin []b
 	if !c.Container.State.Running || c.Container.State.Pid == 0 {
 		return drivertest.Observed{}, fmt.Errorf("the container %s does not run", id)
 	}
-	enter := []string{nsenter, "--target", fmt.Sprint(c.Container.State.Pid), "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd", "--setuid", user, "--setgid", user, "--"}
+	limits, err := lowerLimits(c.Container.State.Pid)
+	if err != nil {
+		return drivertest.Observed{}, err
+	}
+	enter := append(limits, nsenter, "--target", fmt.Sprint(c.Container.State.Pid), "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd", "--setuid", user, "--setgid", user, "--")
 	return drivertest.ObserveHere(ctx, []string{"HOME=/root", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, stdin, append(enter, argv...)...)
+}
+
+// lowerLimits is the beginning of a command line whose program has the limits of a container's first process, where those are lower
+// than the test's own.
+func lowerLimits(pid int) ([]string, error) {
+	var argv []string
+	for name, flag := range map[string]string{"Max processes": "nproc", "Max open files": "nofile"} {
+		theirs, err := limitOf(strconv.Itoa(pid), name)
+		if err != nil {
+			return nil, err
+		}
+		own, err := limitOf("self", name)
+		if err != nil {
+			return nil, err
+		}
+		if theirs.hard < own.hard {
+			argv = append(argv, fmt.Sprintf("--%s=%d:%d", flag, theirs.soft, theirs.hard))
+		}
+	}
+	if len(argv) == 0 {
+		return nil, nil
+	}
+	return append([]string{"prlimit"}, argv...), nil
+}
+
+// limit is one of a process; unlimited is the highest number.
+type limit struct{ soft, hard uint64 }
+
+func limitOf(pid, name string) (l limit, err error) {
+	text, err := os.ReadFile("/proc/" + pid + "/limits")
+	if err != nil {
+		return l, err
+	}
+	_, rest, _ := strings.Cut(string(text), "\n"+name+" ")
+	fields := strings.Fields(rest)
+	if len(fields) < 2 {
+		return l, fmt.Errorf("/proc/%s/limits says nothing of %q", pid, name)
+	}
+	for i, to := range []*uint64{&l.soft, &l.hard} {
+		if *to = math.MaxUint64; fields[i] != "unlimited" {
+			if *to, err = strconv.ParseUint(fields[i], 10, 64); err != nil {
+				return l, err
+			}
+		}
+	}
+	return l, nil
 }
 
 // observeByExec runs a program in a container as a user, with the engine's API alone.

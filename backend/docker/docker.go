@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,7 @@ type sandbox struct {
 	mu     sync.Mutex
 	live   map[*process]struct{} // whose connections are open
 	blanks []*blank              // of which the first bashes are made
+	enders []string              // the execs of bashes that end trees: the watchdog's, and the latest of others
 	remove []string              // state files that go with the next batch
 	timer  *time.Timer           // of that batch
 }
@@ -239,6 +241,19 @@ func (s *sandbox) own(p *process) bool {
 	}
 	s.live[p] = struct{}{}
 	return true
+}
+
+// maxEnders is how many bashes that end trees are remembered. All but the watchdog, which is mostly the first, are short.
+const maxEnders = 16
+
+// noteEnder notes the exec of a bash that ends trees.
+func (s *sandbox) noteEnder(exec string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.enders = append(s.enders, exec)
+	if len(s.enders) > maxEnders {
+		s.enders = slices.Delete(s.enders, 1, 2)
+	}
 }
 
 func (s *sandbox) disown(p *process) {

@@ -3,6 +3,7 @@ package docker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -575,5 +576,68 @@ func TestAContainerThatAnotherProcessStartedAgain(t *testing.T) {
 				t.Errorf("recreated %q, notices %q", res.Recreated, res.Notices)
 			}
 		})
+	}
+}
+
+// TestAProcessOfAnotherUserIsASurvivor: SPEC 1.12; a kill has no more rights than the call had, and the result says what is left.
+func TestAProcessOfAnotherUserIsASurvivor(t *testing.T) {
+	eng := testEngine(t)
+	needImage(t, eng, imageDebian)
+	b := on(t, eng, "docker_image", imageDebian).open()
+	s := b.session("")
+	for try := range 3 { // the answer has a second, which is short for a machine that is busy
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		res, err := s.Run(ctx, `setpriv --reuid=1234 --clear-groups sleep 1000 & wait`, &elsewhere.RunOptions{Timeout: time.Second})
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Cause != elsewhere.TimedOut {
+			t.Fatalf("ended by %s with %d: %s", res.Cause, res.ExitCode, res.Output)
+		}
+		if len(res.Survivors) > 0 {
+			if got := b.look(fmt.Sprintf(`tr '\0' ' ' </proc/%d/cmdline`, res.Survivors[0].PID)); got != "sleep 1000 " {
+				t.Errorf("survivors %v; that is %q", res.Survivors, got)
+			}
+			return
+		}
+		t.Logf("try %d: notices %q", try, res.Notices)
+	}
+	t.Error("a process that could not be ended is no survivor")
+}
+
+// TestAHomeThatKeepsNoIdentityLeavesNoContainer: with an identity of this run alone nobody would find it again.
+func TestAHomeThatKeepsNoIdentityLeavesNoContainer(t *testing.T) {
+	eng := testEngine(t)
+	needImage(t, eng, imageBashOnly)
+	b := on(t, eng)
+	if err := errors.Join(os.RemoveAll(filepath.Join(b.home, "elsewhere")), os.WriteFile(filepath.Join(b.home, "elsewhere"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	task := "nobodys-" + owner.NewID()[:8]
+	sb, err := b.tryOpen(task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.sb = sb
+	res := b.says(b.session(""), "echo fine", "fine\n")
+	if !strings.Contains(strings.Join(res.Notices, "\n"), "goes with this run") {
+		t.Errorf("it is not said: %q", res.Notices)
+	}
+	containers := func() int {
+		list, err := eng.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", "hermes-task-id="+task)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items)
+	}
+	if n := containers(); n != 1 {
+		t.Errorf("there are %d containers", n)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := containers(); n != 0 {
+		t.Errorf("%d containers are left", n)
 	}
 }

@@ -94,6 +94,7 @@ func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	p.mark = mark
 	if isWatchdog("bash " + strings.Join(spec.Args, " ")) {
 		s.tidied.Store(true)
+		s.noteEnder(p.exec)
 	}
 	return p, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
 
 // keeper looks after the containers of one identity and profile.
@@ -460,9 +461,24 @@ func (k *keeper) removeLeft(ctx context.Context, name string) (removed []string,
 	return removed, err
 }
 
-// removeFiles removes the data of a container that is gone, and what is remembered of it.
+// removeFiles removes the data of a container that is gone, and what is remembered of it. Of what the user has put somewhere
+// else by a link only the link goes.
 func (k *keeper) removeFiles(ctx context.Context, name string, dirs, volumes []string) (removed []string, err error) {
 	for _, dir := range dirs {
+		if !isDir(dir) {
+			continue // it went with a link
+		}
+		if link := linkOf(dir); link != "" {
+			to, err := filepath.EvalSymlinks(link)
+			if err == nil {
+				err = os.Remove(link)
+			}
+			if err != nil {
+				return removed, failure(driver.KindDenied, "the container is gone, but not the link in place of its files: %w", err)
+			}
+			removed = append(removed, "the link "+link+"; what it led to stays: "+to)
+			continue
+		}
 		if err := os.RemoveAll(dir); err != nil {
 			return removed, failure(driver.KindDenied, "the container is gone, but not all of its files: %w; they belong to its user: remove %s with more rights (sudo rm -r), or run a command of the task and then `sandbox rm --data`, which removes them from inside", err, dir)
 		}
@@ -487,17 +503,26 @@ func (k *keeper) removeVolumes(ctx context.Context, names []string) (removed []s
 	return removed, nil
 }
 
-// emptyScript empties directories whose files are another user's on the host.
-const emptyScript = `shopt -s nullglob dotglob; for dir; do rm -rf -- "$dir"/*; done`
+// emptyScript empties directories whose files are another user's on the host: those in which there is the file named first.
+const emptyScript = `shopt -s nullglob dotglob; for dir in "${@:2}"; do [[ ! -f $dir/$1 ]] || rm -rf -- "$dir"/*; done`
 
-// emptyInside empties the data directories by a bash in the container, as far as that goes.
+// emptyInside empties the data directories by a bash in the container, as far as that goes. The container has mounted what was
+// there when it was made: a file that is put into a directory here shows that this is still the same one, and not a copy that
+// the user has put away.
 func (k *keeper) emptyInside(ctx context.Context, c container.InspectResponse, dirs []string) {
+	dirs = slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return linkOf(dir) != "" })
 	if os.Geteuid() == 0 || len(dirs) == 0 {
 		return
 	}
+	marker := ".elsewhere-removed-" + owner.NewID()
 	var targets []string
 	for _, m := range c.Mounts {
-		if slices.Contains(dirs, m.Source) && m.RW {
+		if !slices.Contains(dirs, m.Source) || !m.RW {
+			continue
+		}
+		file := filepath.Join(m.Source, marker)
+		if err := os.WriteFile(file, nil, 0o600); err == nil {
+			defer os.Remove(file)
 			targets = append(targets, m.Destination)
 		}
 	}
@@ -510,7 +535,7 @@ func (k *keeper) emptyInside(ctx context.Context, c container.InspectResponse, d
 		return
 	}
 	s := &sandbox{eng: k.eng, req: k.req, log: k.log, plan: &plan{name: nameOf(c)}, id: c.ID}
-	if _, err := s.run(ectx, emptyScript, targets...); err != nil {
+	if _, err := s.run(ectx, emptyScript, append([]string{marker}, targets...)...); err != nil {
 		k.log.Debug("a container's files were not removed from inside", "container", nameOf(c), "error", err)
 	}
 }

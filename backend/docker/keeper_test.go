@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -159,6 +160,83 @@ func TestTheReaperRemovesWhatNobodyWants(t *testing.T) {
 		}
 	}
 	w.removeContainer(far.id)
+}
+
+// TestAThrowAwayContainerGoesAfterItsProcessWasKilled: nobody else could find it by its identity.
+func TestAThrowAwayContainerGoesAfterItsProcessWasKilled(t *testing.T) {
+	w := newWorld(t)
+	throwAway := func(temp string) (*sandbox, *owner.Lease) {
+		t.Setenv("TMPDIR", temp) // where its lease is
+		lease, err := owner.Acquire("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := w.request("away", "docker_orphan_reaper", "false")
+		req.ThrowAway, req.Identity.Home, req.Identity.Owner = true, "", lease.ID
+		return w.open(req), lease
+	}
+	temp := t.TempDir()
+	far, farLease := throwAway(t.TempDir()) // what is known of its owner is known elsewhere
+	living, livingLease := throwAway(temp)
+	swept, sweptLease := throwAway(temp)
+	killed, killedLease := throwAway(temp)
+	defer livingLease.Release()
+	for _, lease := range []*owner.Lease{farLease, sweptLease, killedLease} {
+		if err := lease.Release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A lease that was swept away with other old files, of a process that lives.
+	head := `IFS= read -r -N 5 BASH_EXECUTION_STRING 2>/dev/null || IFS= read -r -d "" BASH_EXECUTION_STRING; eval "$BASH_EXECUTION_STRING"`
+	if _, err := swept.Bash(t.Context(), driver.BashSpec{ID: owner.NewID(), Args: []string{"--noprofile", "--norc", "-p", "-c", head}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its watchdog is there", func() bool { return watched(t.Context(), swept.eng, swept.id, nil) })
+	removed, err := keeperOf(t, w.request("x")).Reap(t.Context())
+	if err != nil || !slices.Equal(removed, []string{"away"}) {
+		t.Errorf("removed %q, %v", removed, err)
+	}
+	left := w.containers()
+	if slices.Contains(left, killed.id) || !slices.Contains(left, far.id) || !slices.Contains(left, living.id) || !slices.Contains(left, swept.id) {
+		t.Errorf("left are %q", left)
+	}
+	// The next throw-away process removes it too.
+	again, lease := throwAway(temp)
+	if err := lease.Release(); err != nil {
+		t.Fatal(err)
+	}
+	req := w.request("next")
+	req.ThrowAway, req.Identity.Home, req.Identity.Owner = true, "", owner.NewID()
+	w.open(req)
+	eventually(t, "it is gone", func() bool { return !slices.Contains(w.containers(), again.id) })
+}
+
+func TestWhatWasMadeToLookIntoAnImageGoesLater(t *testing.T) {
+	w := newWorld(t)
+	look, err := w.eng.ContainerCreate(t.Context(), client.ContainerCreateOptions{Config: &container.Config{
+		Image: testImage, Entrypoint: []string{"/"}, Labels: map[string]string{labelAgent: lookAgent, labelLeases: owner.Tag(w.home)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.removeContainer(look.ID)
+	there := func() bool {
+		_, err := w.eng.ContainerInspect(t.Context(), look.ID, client.ContainerInspectOptions{})
+		return err == nil
+	}
+	if err := keeperOf(t, newWorld(t).request("x")).reapLooks(t.Context(), 0); err != nil || !there() {
+		t.Errorf("another home's was removed, or %v", err)
+	}
+	k := keeperOf(t, w.request("x"))
+	if _, err := k.Reap(t.Context()); err != nil || !there() {
+		t.Errorf("a new one was removed, or %v", err)
+	}
+	eventually(t, "one that is older goes", func() bool {
+		if err := k.reapLooks(t.Context(), time.Second); err != nil {
+			t.Fatal(err)
+		}
+		return !there()
+	})
 }
 
 func stoppedAt(t *testing.T, w *world, id string) time.Time {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
 
 // The labels of our containers. Hermes writes 1 to the first and takes only those for its own.
@@ -35,6 +36,7 @@ const (
 	labelSettings    = "elsewhere.settings"
 	labelPersist     = "elsewhere.persist"
 	labelOwner       = "elsewhere.owner"
+	labelLeases      = "elsewhere.leases"  // where the owner's lease is (owner.Tag); "" where it has none
 	labelShared      = "elsewhere.shared"  // the shared key, where there is one
 	labelData        = "elsewhere.data"    // directories of the machine that made it, as JSON
 	labelVolumes     = "elsewhere.volumes" // volumes of the engine that hold its files, as JSON
@@ -63,7 +65,7 @@ func (s *sandbox) labels() map[string]string {
 	volumes, _ := json.Marshal(s.plan.volumes)
 	maps.Copy(labels, map[string]string{
 		labelAgent: agent, labelTask: strings.ToValidUTF8(s.req.Task, "?"), labelTask64: base64.StdEncoding.EncodeToString([]byte(s.req.Task)),
-		labelProfile: id.Profile, labelIdentity: id.ID, labelMachine: id.Machine, labelUID: id.UID, labelOwner: id.Owner,
+		labelProfile: id.Profile, labelIdentity: id.ID, labelMachine: id.Machine, labelUID: id.UID, labelOwner: id.Owner, labelLeases: s.leases(),
 		labelFingerprint: s.plan.settings.Fingerprint(), labelSettings: s.plan.settings.String(),
 		labelPersist: strconv.FormatBool(s.plan.process), labelData: string(data), labelVolumes: string(volumes), labelStaging: s.plan.staging,
 	})
@@ -71,6 +73,18 @@ func (s *sandbox) labels() map[string]string {
 		labels[labelShared] = key
 	}
 	return labels
+}
+
+// leases names the place of this process's lease, by which others know that it lives. Where nobody else finds the container, a lock
+// tells nothing, and without a lease nobody may judge.
+func (s *sandbox) leases() string {
+	if !s.alone() {
+		return owner.Tag(s.req.Identity.Home)
+	}
+	if !owner.Known("", s.req.Identity.Owner) {
+		return ""
+	}
+	return owner.Tag("")
 }
 
 func (s *sandbox) sharedKey() string {
@@ -123,6 +137,9 @@ func (s *sandbox) enter(ctx context.Context) (*surroundings, error) {
 			return around, nil
 		}
 		if !errors.Is(err, errAgain) {
+			if err != nil && !s.alone() && was == nil {
+				s.unmake(ctx)
+			}
 			return around, err
 		}
 		select {
@@ -134,6 +151,17 @@ func (s *sandbox) enter(ctx context.Context) (*surroundings, error) {
 			return nil, failure(driver.KindUnavailable, "the container %s could not be entered within %s: %w", s.plan.name, changeWait, err)
 		}
 	}
+}
+
+// unmake removes, with the right to make, the directories and the lock of a task that has no container, and had none.
+func (s *sandbox) unmake(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWait)
+	defer cancel()
+	if _, err := s.eng.ContainerInspect(ctx, s.plan.name, client.ContainerInspectOptions{}); !cerrdefs.IsNotFound(err) {
+		return
+	}
+	records{eng: s.eng}.removeEmpty(ctx, s.plan.dataDirs)
+	s.lock.Discard()
 }
 
 // tryEnter is one try of enter. What it made and cannot use it removes.
@@ -466,18 +494,62 @@ func inUse(ctx context.Context, eng *engine, lock *kept.Lock, c container.Inspec
 		return false, nil
 	}
 	used, err := lock.InUse()
-	if err != nil || used {
+	if err != nil || used || lockTells(c, machine) {
 		return used, err
 	}
-	labels := c.Config.Labels
-	if labels[labelMachine] == machine && labels[labelShared] == "" {
-		return false, nil
-	}
-	top, err := eng.ContainerTop(ctx, c.ID, client.ContainerTopOptions{Arguments: []string{"-eo", "pid,args"}})
+	return watched(ctx, eng, c.ID, nil), nil
+}
+
+// lockTells says that all who use a container hold the lock: no other machine knows it, and no other user.
+func lockTells(c container.InspectResponse, machine string) bool {
+	return c.Config.Labels[labelMachine] == machine && c.Config.Labels[labelShared] == ""
+}
+
+// watched tells whether a watchdog runs in a container, other than those with the pids of own on the engine's machine. Where that
+// cannot be told the container is left alone.
+func watched(ctx context.Context, eng *engine, id string, own []string) bool {
+	top, err := eng.ContainerTop(ctx, id, client.ContainerTopOptions{Arguments: []string{"-eo", "pid,args"}})
 	if err != nil {
-		return true, nil // it cannot be told, so it is left alone
+		return true
 	}
-	return slices.ContainsFunc(top.Processes, func(row []string) bool { return isWatchdog(strings.Join(row, " ")) }), nil
+	return slices.ContainsFunc(top.Processes, func(row []string) bool {
+		return isWatchdog(strings.Join(row, " ")) && !slices.Contains(own, row[0])
+	})
+}
+
+// leaveWait is how long the watchdogs of processes that have just closed a container may take to leave it.
+const leaveWait = 2 * time.Second
+
+// othersUse is inUse for a process that closes a running container. Its own watchdog is no use, be it still there, and those of
+// others who left a moment ago have time to go: nobody would remove the container after them.
+func (s *sandbox) othersUse(ctx context.Context, lock *kept.Lock, c container.InspectResponse) (bool, error) {
+	used, err := lock.InUse()
+	if err != nil || used || lockTells(c, s.req.Identity.Machine) {
+		return used, err
+	}
+	for deadline := time.Now().Add(leaveWait); ; {
+		if !watched(ctx, s.eng, c.ID, s.ownWatchdogs(ctx)) {
+			return false, nil
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return true, nil
+		}
+		time.Sleep(changePoll)
+	}
+}
+
+// ownWatchdogs are the pids, on the engine's machine, of the bashes of this process that end trees and are still there.
+func (s *sandbox) ownWatchdogs(ctx context.Context) []string {
+	s.mu.Lock()
+	execs := slices.Clone(s.enders)
+	s.mu.Unlock()
+	var pids []string
+	for _, exec := range execs {
+		if answer, err := s.eng.ExecInspect(ctx, exec, client.ExecInspectOptions{}); err == nil && answer.Running {
+			pids = append(pids, strconv.Itoa(answer.PID))
+		}
+	}
+	return pids
 }
 
 // isWatchdog knows the command line of a bash that ends trees, of any version of elsewhere's. That of a call has more behind
@@ -514,7 +586,7 @@ func (s *sandbox) end(ctx context.Context) (removed bool, err error) {
 		return false, s.eng.explain("looking for the container "+s.plan.name, err)
 	}
 	if found.Container.State.Running {
-		if used, err := inUse(ctx, s.eng, lock, found.Container, s.req.Identity.Machine); err != nil || used {
+		if used, err := s.othersUse(ctx, lock, found.Container); err != nil || used {
 			return false, err
 		}
 	}

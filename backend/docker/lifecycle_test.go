@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -185,8 +186,8 @@ func TestAFailedOpeningLeavesNothing(t *testing.T) {
 			if name == "it ends at once" && !strings.Contains(fmt.Sprint(err), "the last word") {
 				t.Errorf("got %v", err)
 			}
-			if left := w.containers(); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
+			if left := append(w.containers(), w.leftOf(s.plan.name)...); len(left) > 0 || !absent(filepath.Dir(s.plan.dataDirs[0])) {
+				t.Errorf("left behind: %q, or the directories for files", left)
 			}
 		})
 	}
@@ -604,6 +605,54 @@ func TestWhatIsNotToPersistGoesOnClose(t *testing.T) {
 		}
 		w.close(a)
 	})
+}
+
+// TestASharedContainerGoesWithItsLastUser: a lock tells nothing of users on other machines, and watchdogs leave a moment after their
+// process.
+func TestASharedContainerGoesWithItsLastUser(t *testing.T) {
+	w := newWorld(t)
+	key := owner.NewID()
+	open := func() *sandbox {
+		req := w.request("team", "docker_shared_container_key", key, "docker_persist_across_processes", "false")
+		req.Identity.Home = ""
+		return w.open(req)
+	}
+	watchdog := func(s *sandbox) driver.Process {
+		// As one that ends what its process left: the end of its input is not yet its own.
+		const text = "while [[ ! -e /tmp/leave ]]; do read -r -t 0.05 _ <> <(:); done"
+		p, err := s.Bash(t.Context(), driver.BashSpec{ID: owner.NewID(), Args: []string{"--noprofile", "--norc", "-p", "-c",
+			fmt.Sprintf(`IFS= read -r -N %d BASH_EXECUTION_STRING 2>/dev/null || IFS= read -r -d "" BASH_EXECUTION_STRING; eval "$BASH_EXECUTION_STRING"`, len(text))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(p.Stdin(), text); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the watchdog is there", func() bool { return watched(t.Context(), s.eng, s.id, nil) })
+		return p
+	}
+	first, far := open(), open()
+	if first.id != far.id {
+		t.Fatal("each has its own")
+	}
+	farWatchdog := watchdog(far)
+	far.giveUp() // as if it were on another machine
+	watchdog(first)
+	w.close(first)
+	if len(w.containers()) != 1 {
+		t.Fatal("it was removed under another user")
+	}
+	output(t, far, `: >/tmp/leave`)
+	if _, err := ended(t, farWatchdog); err != nil {
+		t.Fatal(err)
+	}
+	output(t, far, `rm /tmp/leave`)
+	last := open()
+	watchdog(last).(*process).closeAll() // it does not leave
+	w.close(last)
+	if left := w.containers(); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
 }
 
 func TestLabelsHoldTheTaskWhateverItIs(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/moby/moby/api/types/mount"
 
@@ -51,13 +52,14 @@ func (b *planner) isOurs(source, target string) {
 	b.p.ours[target] = source
 }
 
-// checkMounts refuses what Podman's interface for Docker takes apart at its commas, and would say so in words of its own.
+// checkMounts refuses what would reach the engine as another path, and what Podman's interface for Docker takes apart at its commas:
+// an engine would say so in words of its own.
 func (b *planner) checkMounts() error {
-	if !b.podman {
-		return nil
-	}
 	for _, m := range b.p.host.Mounts {
-		if strings.Contains(m.Source+m.Target, ",") {
+		if !utf8.ValidString(m.Source + m.Target) {
+			return failure(driver.KindConfig, "%q cannot be mounted on %q: an engine takes no path that is not UTF-8; use another one (terminal.sandbox_dir is where the files of tasks are)", m.Source, m.Target)
+		}
+		if b.podman && strings.Contains(m.Source+m.Target, ",") {
 			return failure(driver.KindConfig, "Podman cannot mount %s on %s: its interface for Docker takes no path with a comma; use another one (terminal.sandbox_dir is where the files of tasks are)", m.Source, m.Target)
 		}
 	}
@@ -108,6 +110,9 @@ func (b *planner) setUserMounts() error {
 }
 
 func (b *planner) addVolume(v volume, who string) error {
+	if !utf8.ValidString(v.bind()) {
+		return failure(driver.KindConfig, "%s: an engine takes no path that is not UTF-8; use another one", who)
+	}
 	if err := b.claim(v.target, who); err != nil {
 		return err
 	}

@@ -25,30 +25,82 @@ const (
 )
 
 // Reap removes containers that were made not to persist, that nobody uses, and whose owner is dead or which have been stopped
-// for longer than twice the lifetime.
+// for longer than twice the lifetime; and throw-away ones of this user's dead processes.
 func (k *keeper) Reap(ctx context.Context) ([]string, error) {
 	own, err := k.all(ctx)
 	if err != nil {
 		return nil, err
 	}
-	home := k.req.Identity.Home
-	dead, err := owner.Dead(home)
+	ownerDead, err := k.deadOwners(k.req.Identity.Home)
 	errs := []error{err}
 	var removed []string
 	for _, c := range own {
 		if c.Labels[labelPersist] != "false" {
 			continue
 		}
-		id := c.Labels[labelOwner]
-		ownerDead := c.Labels[labelMachine] == k.req.Identity.Machine && id != k.req.Identity.Owner &&
-			(slices.Contains(dead, id) || !owner.Known(home, id))
-		gone, err := k.reapOne(ctx, c.ID, ownerDead)
+		gone, err := k.reapOne(ctx, c.ID, ownerDead(c.Labels))
 		if gone {
 			removed = append(removed, taskOf(c.Labels))
 		}
 		errs = append(errs, err)
 	}
 	k.dropOld(ctx, own)
+	alone, err := k.reapThrowAways(ctx)
+	return append(removed, alone...), errors.Join(append(errs, err, k.reapLooks(ctx, lookAge))...)
+}
+
+// lookAge is far more than it takes to look into an image (passwdTimeout), for the clocks of two machines.
+const lookAge = time.Hour
+
+// reapLooks removes what processes left that were killed while they looked into an image.
+func (k *keeper) reapLooks(ctx context.Context, age time.Duration) error {
+	answer, err := k.eng.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelAgent+"="+lookAgent, labelLeases+"="+owner.Tag(k.req.Identity.Home))})
+	if err != nil {
+		return k.eng.explain("listing containers", err)
+	}
+	var errs []error
+	for _, c := range answer.Items {
+		if time.Since(time.Unix(c.Created, 0)) > age {
+			errs = append(errs, removeContainer(ctx, k.eng, c.ID))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// deadOwners gives a test, by a container's labels, for owners that are dead. Only those can be judged whose leases are where a
+// process with this home has its own.
+func (k *keeper) deadOwners(home string) (func(labels map[string]string) bool, error) {
+	dead, err := owner.Dead(home)
+	return func(labels map[string]string) bool {
+		id := labels[labelOwner]
+		return labels[labelMachine] == k.req.Identity.Machine && labels[labelLeases] == owner.Tag(home) && id != k.req.Identity.Owner &&
+			(slices.Contains(dead, id) || !owner.Known(home, id))
+	}, err
+}
+
+// reapThrowAways removes what processes left that are dead and whose containers nobody else could find: each had an identity of its
+// own, so they are known by the place of their leases.
+func (k *keeper) reapThrowAways(ctx context.Context) (removed []string, err error) {
+	answer, err := k.eng.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelAgent+"="+agent, labelLeases+"="+owner.Tag(""))})
+	if err != nil {
+		return nil, k.eng.explain("listing containers", err)
+	}
+	ownerDead, err := k.deadOwners("")
+	errs := []error{err}
+	for _, c := range answer.Items {
+		if c.Labels[labelPersist] != "false" || c.Labels[labelShared] != "" || !ownerDead(c.Labels) {
+			continue
+		}
+		// A lease may be swept away with other old files of the temp directory. A watchdog ends with its owner.
+		if c.State == container.StateRunning && watched(ctx, k.eng, c.ID, nil) {
+			continue
+		}
+		if err := removeContainer(ctx, k.eng, c.ID); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		removed = append(removed, taskOf(c.Labels))
+	}
 	return removed, errors.Join(errs...)
 }
 
@@ -107,9 +159,10 @@ func (k *keeper) stoppedLong(c container.InspectResponse) bool {
 	return time.Since(since) > 2*k.req.Config.Duration("lifetime_seconds")
 }
 
-// reapBehind reaps behind the calls, unless a process of this home did so within the hour.
+// reapBehind reaps behind the calls, unless a process of this home did so within the hour. Without a home nobody takes turns.
 func (s *sandbox) reapBehind() {
-	if s.alone() || !s.req.Config.Bool("docker_orphan_reaper") || !takeTurn(s.req.Identity.Home, time.Now()) {
+	home := s.req.Identity.Home
+	if !s.req.Config.Bool("docker_orphan_reaper") || home != "" && !takeTurn(home, time.Now()) {
 		return
 	}
 	s.behind(func() {

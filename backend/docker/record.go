@@ -142,10 +142,10 @@ func (r records) left(ctx context.Context, rec *record) []string {
 func volumeText(name string) string { return "the volume " + name + " of the engine" }
 
 // removeEmpty removes data directories that hold nothing, and the task's directory with the last. Hermes has the same ones, so
-// one that any container mounts stays.
+// one that any container mounts stays; so does what a link of the user's leads to.
 func (r records) removeEmpty(ctx context.Context, dirs []string) {
 	for _, dir := range dirs {
-		if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 && !r.mounted(ctx, dir) {
+		if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 && linkOf(dir) == "" && !r.mounted(ctx, dir) {
 			_ = os.Remove(dir)
 		}
 	}
@@ -155,8 +155,22 @@ func (r records) removeEmpty(ctx context.Context, dirs []string) {
 // removeParents removes the directories of a task whose data directories are gone, where nothing else is in them.
 func removeParents(dirs []string) {
 	for _, dir := range dirs {
-		_ = os.Remove(filepath.Dir(dir))
+		parent := filepath.Dir(dir)
+		if info, err := os.Lstat(parent); err == nil && info.IsDir() { // a link would go although it leads to files
+			_ = os.Remove(parent)
+		}
 	}
+}
+
+// linkOf gives the link by which the user has put a data directory somewhere else: in its place, or in that of its task's
+// directory. What is above is the place where all files are kept, which may be reached by links. "" is none.
+func linkOf(dir string) string {
+	for _, name := range []string{filepath.Dir(dir), dir} {
+		if info, err := os.Lstat(name); err == nil && info.Mode()&os.ModeSymlink != 0 {
+			return name
+		}
+	}
+	return ""
 }
 
 // mounted tells whether a container has mounted the directory; also where that cannot be told.

@@ -155,3 +155,63 @@ func TestTheNextProcessIsToldThatTheContainerVanished(t *testing.T) {
 		t.Errorf("said %q", s.info.Recreated)
 	}
 }
+
+func TestWhatALinkLeadsToIsNotRemoved(t *testing.T) {
+	w := newWorld(t)
+	k := keeperOf(t, w.request("whatever"))
+	// linked opens the task, and puts its files somewhere else by a link in place of name, a part of their path.
+	linked := func(task string, name func(data string) string) (s *sandbox, link, file string) {
+		s = w.open(w.request(task))
+		output(t, s, `echo text >/workspace/file`)
+		w.close(s)
+		away := filepath.Join(t.TempDir(), "away")
+		link = name(s.plan.dataDirs[1])
+		if err := errors.Join(os.Rename(link, away), os.Symlink(away, link)); err != nil {
+			t.Fatal(err)
+		}
+		real, err := filepath.EvalSymlinks(filepath.Join(s.plan.dataDirs[1], "file"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, link, real
+	}
+	for task, name := range map[string]func(string) string{
+		"task's": filepath.Dir,
+		"data's": func(data string) string { return data },
+	} {
+		s, link, file := linked(task, name)
+		if _, err := k.Remove(t.Context(), s.id, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(s.plan.dataDirs[1], "file")); err != nil {
+			t.Errorf("the %s directory: files that are kept: %v", task, err)
+		}
+		again := w.open(w.request(task))
+		if got := output(t, again, `cat /workspace/file`); got != "text" {
+			t.Errorf("the %s directory: through the link there is %q", task, got)
+		}
+		w.close(again)
+		removed, err := k.Remove(t.Context(), again.id, true)
+		if err != nil || !strings.Contains(strings.Join(removed, "\n"), "the link "+link+"; what it led to stays: ") {
+			t.Errorf("the %s directory: removed %q, %v", task, removed, err)
+		}
+		if _, err := os.Lstat(link); !errors.Is(err, fs.ErrNotExist) || absent(file) {
+			t.Errorf("the %s directory: the link is there (%v), or the file is not", task, err)
+		}
+		if left := w.leftOf(s.plan.name); len(left) != 0 || !absent(filepath.Dir(s.plan.dataDirs[1])) {
+			t.Errorf("the %s directory: left are %q", task, left)
+		}
+	}
+}
+
+func TestOnlyWhatIsStillThereIsEmptiedFromInside(t *testing.T) {
+	w := newWorld(t)
+	s := w.open(w.request("inside"))
+	output(t, s, `mkdir /tmp/same /tmp/moved; : >/tmp/same/.marker; : >/tmp/same/file; : >/tmp/moved/file`)
+	if _, err := s.run(t.Context(), emptyScript, ".marker", "/tmp/same", "/tmp/moved"); err != nil {
+		t.Fatal(err)
+	}
+	if got := output(t, s, `ls -A /tmp/same /tmp/moved`); got != "/tmp/moved:\nfile\n\n/tmp/same:" {
+		t.Errorf("left is %q", got)
+	}
+}

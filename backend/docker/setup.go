@@ -243,13 +243,13 @@ func (s *sandbox) lastWords(ctx context.Context) string {
 	return "it left no word"
 }
 
-// privateName names the directory for this process's own state files; those of the same machine, user and home begin alike,
-// so that only they are judged by their leases.
+// privateName names the directory for this process's own state files; those of the same machine, user, home and place of leases begin
+// alike, so that only they are judged by their leases.
 func (s *sandbox) privateName() string { return s.privatePrefix() + s.req.Identity.Owner }
 
 func (s *sandbox) privatePrefix() string {
 	id := s.req.Identity
-	sum := sha256.Sum256([]byte(id.Machine + "\x00" + id.UID + "\x00" + id.Home))
+	sum := sha256.Sum256([]byte(id.Machine + "\x00" + id.UID + "\x00" + id.Home + "\x00" + owner.Tag(id.Home)))
 	return "private-" + hex.EncodeToString(sum[:6]) + "-"
 }
 

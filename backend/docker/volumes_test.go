@@ -81,6 +81,7 @@ func TestAVolumeThatCannotBeIsNamedWithItsPlace(t *testing.T) {
 		{dir + ":/sys", "", "nothing can be mounted on /sys"},
 		{dir + ":/dev", "", "nothing can be mounted on /dev"},
 		{dir + ":/", "", "may not be /, which is the image's; choose"},
+		{dir + "/\xff:/a", "", "no path that is not UTF-8"},
 		{`[""]`, "", `docker_volumes entry 1, "" (`},
 		{`["` + dir + `:/a", " "]`, "", `docker_volumes entry 2, " " (`},
 		{"", "--mount,type=bind,src=" + filepath.Join(dir, "missing") + ",dst=/x", "does not exist on this machine"},
@@ -98,6 +99,8 @@ func TestAVolumeThatCannotBeIsNamedWithItsPlace(t *testing.T) {
 		_, err := planned(t, opening(t, set), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
 		wantKind(t, err, driver.KindConfig, c.want)
 	}
+	_, err := planned(t, opening(t, settings{"sandbox_dir": dir + "/\xff"}), anEngine(), anImage(dockerspec.DockerOCIImageConfig{}))
+	wantKind(t, err, driver.KindConfig, `\xff/docker/default/home" cannot be mounted on "/root"`, "not UTF-8", "terminal.sandbox_dir")
 }
 
 func TestWhatTheUserMountsReplacesWhatIsOurs(t *testing.T) {

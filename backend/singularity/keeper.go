@@ -216,6 +216,11 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) ([]string, er
 		return nil, err
 	}
 	data = data || !rec.Persistent
+	dir := rec.Dir
+	if st, err := os.Lstat(dir); err == nil && st.Mode()&os.ModeSymlink != 0 {
+		to, _ := filepath.EvalSymlinks(dir) // one that leads nowhere goes too
+		dir = "the link " + dir + "; what it led to stays: " + to
+	}
 	file := recordFile(k.id.Home, rec.Name, rec.Dir)
 	err = k.guarded(ctx, rec.Name, func(lock *kept.Lock, _ bool) error {
 		if err := destroy(ctx, k.prog, rec, file, data); err != nil {
@@ -237,7 +242,7 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) ([]string, er
 		removed = append(removed, "instance "+rec.Name)
 	}
 	if data {
-		removed = append(removed, rec.Dir)
+		removed = append(removed, dir)
 	}
 	return removed, nil
 }

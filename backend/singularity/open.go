@@ -15,6 +15,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
 
 func complete(b driver.Backend) driver.Backend {
@@ -43,6 +44,7 @@ type opener struct {
 	prog *program
 	plan *plan
 	log  *slog.Logger
+	left *record // of an earlier sandbox of the task, of which only files are left
 }
 
 func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
@@ -84,12 +86,17 @@ func (o *opener) address() string {
 }
 
 // openKept finds the instance of the task, starts it or starts it again. Of processes that do so at once one does.
-func (o *opener) openKept(ctx context.Context, lock *kept.Lock) (driver.Sandbox, error) {
+func (o *opener) openKept(ctx context.Context, lock *kept.Lock) (_ driver.Sandbox, err error) {
 	done, err := lock.Make(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	defer func() {
+		if _, there := os.Lstat(o.plan.record); err != nil && errors.Is(there, os.ErrNotExist) {
+			lock.Discard()
+		}
+	}()
 	inUse, err := lock.InUse()
 	if err != nil {
 		return nil, err
@@ -116,6 +123,7 @@ func (o *opener) decide(ctx context.Context, rec *record, inUse bool) (*record, 
 		return nil, nil
 	}
 	if rec.Removed {
+		o.left = rec
 		if rec.Dir != o.plan.dir {
 			o.plan.notices = append(o.plan.notices, "the files of the earlier sandbox of this task stay in "+rec.Dir+", since the scratch directory is another one now")
 		}
@@ -127,6 +135,10 @@ func (o *opener) decide(ctx context.Context, rec *record, inUse bool) (*record, 
 	if !rec.Persistent && !inUse {
 		// Whoever made it is gone without removing it.
 		return nil, destroy(ctx, o.prog, rec, o.plan.record, true)
+	}
+	if rec.Started.IsZero() && len(o.plan.settings.Diff(rec.Settings)) > 0 && !inUse {
+		// Whoever made it was killed before it ran: nothing is lost but what was there before.
+		return nil, destroy(ctx, o.prog, rec, o.plan.record, false)
 	}
 	action, diff := kept.Decide(kept.Found{Settings: rec.Settings, Persistent: rec.Persistent, InUse: inUse}, o.plan.settings)
 	switch action {
@@ -216,16 +228,14 @@ func (o *opener) make(ctx context.Context, rec *record) (_ *record, err error) {
 	rec.PID, rec.Source, rec.User, rec.Home = 0, source, p.user, p.home
 	rec.Shared, rec.Staging = p.shared.strings(), p.shared.staging
 	rec.Machine, rec.Owner = o.req.Identity.Machine, o.req.Identity.Owner
+	if p.throwAway && owner.Known("", rec.Owner) {
+		rec.Leases = owner.Tag("")
+	}
+	_, before := os.Lstat(p.dir)
 	defer func() {
-		if err == nil {
-			return
+		if err != nil {
+			err = o.unmake(context.WithoutCancel(ctx), rec, fresh, before == nil, err)
 		}
-		clean := context.WithoutCancel(ctx)
-		if fresh && !p.persistent {
-			err = errors.Join(err, destroy(clean, o.prog, rec, p.record, true))
-			return
-		}
-		_ = stop(clean, o.prog, rec)
 	}()
 	if err := o.makeDirs(ctx, fresh && !p.persistent); err != nil {
 		return nil, failure(driver.KindUnavailable, "the instance's directories cannot be made: %w; set terminal.scratch_dir to a directory with room", err)
@@ -239,6 +249,20 @@ func (o *opener) make(ctx context.Context, rec *record) (_ *record, err error) {
 	}
 	o.adopt(rec, found)
 	return rec, o.settle(ctx, rec)
+}
+
+// unmake takes back a start that failed with err: a new sandbox leaves nothing, so that the task can be tried with other settings, and
+// files that were there before stay. It returns err, and what went wrong here.
+func (o *opener) unmake(ctx context.Context, rec *record, fresh, filesBefore bool, err error) error {
+	if !fresh {
+		_ = stop(ctx, o.prog, rec)
+		return err
+	}
+	err = errors.Join(err, destroy(ctx, o.prog, rec, o.plan.record, !o.plan.persistent || !filesBefore))
+	if o.left != nil {
+		err = errors.Join(err, o.left.write(o.plan.record))
+	}
+	return err
 }
 
 // makeDirs makes the directories that the instance is started over. Temporary files end with an instance, as with a

@@ -26,6 +26,7 @@ type record struct {
 	Profile    string        `json:"profile"`
 	Machine    string        `json:"machine"` // where it was started last
 	Owner      string        `json:"owner"`   // the lease of who started it last
+	Leases     string        `json:"leases"`  // of a throw-away one: where that lease is (owner.Tag); "" where there is none
 	Settings   kept.Settings `json:"settings"`
 	Persistent bool          `json:"persistent"`
 	ThrowAway  bool          `json:"throw_away"`

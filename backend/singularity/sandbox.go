@@ -223,7 +223,8 @@ func deadOwners(home string) func(id string) bool {
 	return func(id string) bool { return gone[id] || !owner.Known(home, id) }
 }
 
-// removeThrowAways removes throw-away instances whose owners are dead, but for the caller's own.
+// removeThrowAways removes throw-away instances whose owners are dead, but for the caller's own. Only those can be judged whose leases
+// are where a process like this one has its own: a scratch disk is shared by jobs that have each a temp directory of their own.
 func removeThrowAways(ctx context.Context, prog *program, scratch, own string) error {
 	files, _ := filepath.Glob(filepath.Join(scratch, "elsewhere", "elsewhere-run-*", throwAwayRecord))
 	if len(files) == 0 {
@@ -234,7 +235,7 @@ func removeThrowAways(ctx context.Context, prog *program, scratch, own string) e
 	var errs []error
 	for _, file := range files {
 		rec, err := readRecord(file)
-		if err != nil || rec == nil || !rec.ThrowAway || rec.Name == own || rec.Machine != host || rec.Owner == "" || !dead(rec.Owner) {
+		if err != nil || rec == nil || !rec.ThrowAway || rec.Name == own || rec.Machine != host || rec.Leases != owner.Tag("") || !dead(rec.Owner) {
 			continue
 		}
 		errs = append(errs, destroy(ctx, prog, rec, file, true))

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kept"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
 
 // open opens the sandbox of a task; it is closed with the test.
@@ -479,20 +481,37 @@ func TestAThrowAwayRunThatWasKilledIsRemovedByTheNext(t *testing.T) {
 	w := newWhere(t)
 	scratch := t.TempDir()
 	w.settings["scratch_dir"] = scratch
-	req := w.request()
-	req.ThrowAway, req.Identity.Home = true, "" // its owner has no lease: as good as dead
-	left, err := Backend().Open(t.Context(), req)
-	if err != nil {
+	throwAway := func(temp string) (*sandbox, *owner.Lease) {
+		t.Setenv("TMPDIR", temp) // where its lease is
+		lease, err := owner.Acquire("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := w.request()
+		req.ThrowAway, req.Identity.Home, req.Identity.Owner = true, "", lease.ID
+		sb, err := Backend().Open(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = sb.Close(context.Background()), lease.Release() })
+		return sb.(*sandbox), lease
+	}
+	// A job that shares the scratch disk and has a temp directory of its own: nothing is known of its owner here.
+	other, _ := throwAway(t.TempDir())
+	killed, lease := throwAway(t.TempDir())
+	if err := lease.Release(); err != nil {
 		t.Fatal(err)
 	}
-	rec := left.(*sandbox).rec
 	sb := w.open("default")
 	sb.tidy.Wait()
-	if rec.lives() {
+	if killed.rec.lives() {
 		t.Error("it still runs")
 	}
-	if _, err := os.Lstat(rec.Dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is left: %v", rec.Dir, err)
+	if _, err := os.Lstat(killed.rec.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left: %v", killed.rec.Dir, err)
+	}
+	if !other.rec.lives() {
+		t.Error("one of a process that lives was removed")
 	}
 }
 
@@ -729,16 +748,75 @@ func TestTheKeeperSeesItsOwnAlone(t *testing.T) {
 	if err := again.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, data := range []bool{false, true} {
-		if removed, err := k.Remove(t.Context(), a.info.SandboxID, data); err != nil || len(removed) != 1 {
-			t.Errorf("removed %q, %v", removed, err)
-		}
+	if removed, err := k.Remove(t.Context(), a.info.SandboxID, false); err != nil || len(removed) != 1 {
+		t.Errorf("removed %q, %v", removed, err)
+	}
+	// The user has put the files somewhere else: what a link leads to is not removed, only the link.
+	away := filepath.Join(t.TempDir(), "away")
+	if err := errors.Join(os.Rename(filepath.Dir(a.rec.Dir), away), os.Symlink(away, filepath.Dir(a.rec.Dir)),
+		os.Rename(a.rec.Dir, a.rec.Dir+"-moved"), os.Symlink(a.rec.Dir+"-moved", a.rec.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := k.Remove(t.Context(), a.info.SandboxID, true); err != nil || len(removed) != 1 || !said(removed, "the link "+a.rec.Dir, "stays", "-moved") {
+		t.Errorf("removed %q, %v", removed, err)
+	}
+	if _, err := os.Stat(filepath.Join(a.rec.Dir+"-moved", "home")); err != nil {
+		t.Errorf("what the links led to: %v", err)
+	}
+	if err := removeTree(t.Context(), a.rec.Dir+"-moved"); err != nil {
+		t.Error(err)
 	}
 	if list, err := k.List(t.Context()); err != nil || len(list) != 0 || len(locks()) > 0 {
 		t.Errorf("listed at last: %+v, %v; locks %q", list, err, locks())
 	}
 	if _, err := os.Stat(a.rec.Dir); !os.IsNotExist(err) {
 		t.Errorf("its data is there: %v", err)
+	}
+}
+
+// TestAStartThatFailsLeavesNothing: the task can be tried again with an image that is right, and files of before are kept.
+func TestAStartThatFailsLeavesNothing(t *testing.T) {
+	needEngine(t)
+	w := newWhere(t, "singularity_image", "/etc/passwd")
+	fails := func() {
+		t.Helper()
+		if sb, err := w.tryOpen("web"); err == nil {
+			_ = sb.Close(t.Context())
+			t.Fatal("it was started from /etc/passwd")
+		} else if strings.Contains(err.Error(), "\n") {
+			t.Errorf("the error is not one line: %v", err)
+		}
+	}
+	fails()
+	for _, left := range []string{"sandboxes/*/elsewhere*", "elsewhere/sandboxes/*", "elsewhere/singularity/*"} {
+		if found, _ := filepath.Glob(filepath.Join(w.home, left)); len(found) > 0 {
+			t.Errorf("left behind: %q", found)
+		}
+	}
+	w.settings["singularity_image"] = testbed + "base.sif"
+	sb := w.open("web")
+	bash(t, sb, `echo text >~/file`)
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	k := w.keeper()
+	if _, err := k.Remove(t.Context(), sb.rec.Name, false); err != nil {
+		t.Fatal(err)
+	}
+	w.settings["singularity_image"] = "/etc/passwd"
+	fails()
+	if list, err := k.List(t.Context()); err != nil || len(list) != 1 || list[0].State != driver.StateData {
+		t.Errorf("listed %+v, %v", list, err)
+	}
+	// As if a process had been killed before an instance of that ran.
+	killed := sb.rec
+	killed.Settings, killed.Started, killed.PID = kept.Settings{"singularity_image": "/etc/passwd"}, time.Time{}, 0
+	if err := killed.write(sb.record); err != nil {
+		t.Fatal(err)
+	}
+	w.settings["singularity_image"] = testbed + "base.sif"
+	if got := bash(t, w.open("web"), `cat ~/file`); got != "text\n" {
+		t.Errorf("its file holds %q", got)
 	}
 }
 

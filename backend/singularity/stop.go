@@ -104,7 +104,9 @@ func destroy(ctx context.Context, prog *program, rec *record, file string, data 
 	}
 	if data {
 		errs = append(errs, removeTree(ctx, rec.Dir))
-		_ = os.Remove(filepath.Dir(rec.Dir)) // the last one
+		if st, err := os.Lstat(filepath.Dir(rec.Dir)); err == nil && st.IsDir() { // a link of the user's would go although it leads to files
+			_ = os.Remove(filepath.Dir(rec.Dir)) // the last one
+		}
 	}
 	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, err)

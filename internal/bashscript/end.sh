@@ -131,7 +131,7 @@ ew_signal() {
 		target=$pid
 		[[ ${ew_found[pid]} != group ]] || target=-$pid
 		if [[ $1 == KILL ]]; then
-			kill -KILL -- "$target"
+			kill -KILL -- "$target" && ew_refused=0
 		elif [[ $ew_groups == *" ${ew_group[pid]-} "* && ${ew_seen[pid]} -lt 10#${ew_first:-0} ]]; then
 			ew_sent+="$pid " # with its group
 		elif [[ $ew_sent != *" $pid "* ]] && ! ew_cleans "$pid"; then
@@ -163,10 +163,11 @@ ew_leaders() {
 	[[ ! $all || ${#ew_session[@]} -gt 0 ]] || ew_since=${since:-0}
 }
 
-# TERM, the grace, KILL; the last scan's ew_found is what could not be ended.
+# TERM, the grace, KILL; the last scan's ew_found is what could not be ended. Where that is all another user's, whom a KILL is not for,
+# nobody waits: the answer has to come in time.
 ew_end() {
 	local until nap=0.02 more quick=
-	ew_sent=' ' ew_ids=" ${ew_session[*]} " ew_pids=' '
+	ew_sent=' ' ew_ids=" ${ew_session[*]} " ew_pids=' ' ew_refused=0
 	for ew_id in "${ew_call[@]}"; do
 		ew_ids+="${ew_id% *} " ew_pids+="${ew_id#* } "
 	done
@@ -181,7 +182,9 @@ ew_end() {
 			more=KILL nap=0.02
 			(( until += ew_patience ))
 		fi
+		[[ $more == TERM ]] || (( ++ew_refused )) # unless one takes it
 		ew_signal "$more"
+		(( ew_refused < 3 )) || break # once may be one that ended meanwhile
 		ew_nap "$nap"
 		[[ $more == KILL ]] || nap=0.1
 	done

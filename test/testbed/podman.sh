@@ -12,23 +12,26 @@ install_packages podman runc catatonit netavark aardvark-dns curl
 # choice, does not know cgroup v1 and v2 side by side. After each exec it keeps a process for five minutes unless told otherwise,
 # and its answers become slower with their number.
 conf=/etc/containers/containers.conf
-if grep -q '^# elsewhere-testbed' "$conf" 2>/dev/null; then
-	say "settings are there: $conf"
-elif [[ -e $conf ]]; then
+settings='# elsewhere-testbed
+[containers]
+default_ulimits = ["nofile=10000:10000", "nproc=20000:20000"]
+[engine]
+cgroup_manager = "cgroupfs"
+runtime = "runc"
+exit_command_delay = 30
+events_logger = "file"'
+if [[ -e $conf && $(head -n 1 "$conf") != '# elsewhere-testbed' ]]; then
 	say "left alone: $conf, which is not ours"
+elif [[ -e $conf && $(<"$conf") == "$settings" ]]; then
+	say "settings are there: $conf"
 else
 	mkdir -p "${conf%/*}"
-	cat >"$conf" <<-'END'
-		# elsewhere-testbed
-		[containers]
-		default_ulimits = ["nofile=10000:10000", "nproc=20000:20000"]
-		[engine]
-		cgroup_manager = "cgroupfs"
-		runtime = "runc"
-		exit_command_delay = 30
-		events_logger = "file"
-	END
+	printf '%s\n' "$settings" >"$conf"
 	say "wrote $conf"
+	# A service that runs has the settings of its start.
+	if [[ -e $run/podman.pid ]] && kill "$(<"$run/podman.pid")" 2>/dev/null; then
+		while kill -0 "$(<"$run/podman.pid")" 2>/dev/null; do sleep 0.1; done
+	fi
 fi
 
 podman_answers() { timeout 5 curl -fsS --unix-socket "$socket" http://podman/_ping &>/dev/null; }
