@@ -31,6 +31,7 @@ type childJob struct {
 	Ahead      int
 	Session    string            // "" is a throw-away one
 	First      []string          // commands run to their end
+	FirstEnv   map[string]string // of each of them
 	Call       string            // a command that goes on; "" for none
 	Terminal   string            // a command that goes on on a terminal; "" for none
 	Await      []string          // files in the place without which it is not under way
@@ -38,6 +39,7 @@ type childJob struct {
 	Flood      int64             // bytes of output to take, for the memory it costs
 	Env        map[string]string // of Call
 	Jobs       []string          // commands that are started as background jobs
+	KeptJobs   []string          // the same as jobs of the task
 	JobOptions *elsewhere.JobOptions
 }
 
@@ -106,10 +108,11 @@ func (job *childJob) open(h *Harness, report *childReport) (*elsewhere.Sandbox, 
 		return sb, nil, err
 	}
 	for _, command := range job.First {
-		res, err := session.Run(ctx, command, nil)
+		res, err := session.Run(ctx, command, &elsewhere.RunOptions{Env: job.FirstEnv})
 		if err != nil {
 			return sb, session, err
 		}
+		rec.returned(res.CallID)
 		report.Outputs = append(report.Outputs, string(res.Output))
 	}
 	if err := session.Flush(ctx); err != nil {
@@ -124,6 +127,13 @@ func (job *childJob) open(h *Harness, report *childReport) (*elsewhere.Sandbox, 
 	}
 	for _, command := range job.Jobs {
 		started, err := session.Start(ctx, command, job.JobOptions)
+		if err != nil {
+			return sb, session, err
+		}
+		report.Jobs = append(report.Jobs, started.ID())
+	}
+	for _, command := range job.KeptJobs {
+		started, err := session.Start(ctx, command, &elsewhere.JobOptions{Keep: true})
 		if err != nil {
 			return sb, session, err
 		}
@@ -152,7 +162,7 @@ func (job *childJob) open(h *Harness, report *childReport) (*elsewhere.Sandbox, 
 	}
 	deadline := time.Now().Add(hang)
 	for quiet := 0; quiet < 15 && time.Now().Before(deadline); quiet++ {
-		if report.Waiting = len(rec.live()) - running; report.Waiting != job.Ahead {
+		if report.Waiting = len(rec.idle()) - running; report.Waiting != job.Ahead {
 			quiet = 0
 		}
 		time.Sleep(20 * time.Millisecond) // between two looks
@@ -192,10 +202,7 @@ type host struct {
 // host starts a child in this box's place and waits until everything that the job asks for is under way.
 func (b *box) host(job childJob) *host {
 	b.t.Helper()
-	job.HermesHome, job.Environ, job.Settings = b.place.HermesHome, b.place.Environ, map[string]string{"backend": b.h.Backend.Name, "policy.enabled": "false"}
-	for k, v := range b.place.Settings {
-		job.Settings[k] = v
-	}
+	job.HermesHome, job.Environ, job.Settings = b.place.HermesHome, b.place.Environ, b.settings
 	text, err := json.Marshal(job)
 	if err != nil {
 		b.t.Fatal(err)
