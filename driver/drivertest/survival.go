@@ -146,7 +146,7 @@ func (p *planting) commands() []string {
 		fmt.Fprintf(&write, "echo %s > %s && ", p.mark, path)
 	}
 	return []string{
-		`export PLANTED='a  b'; planted() { echo "function $1"; }; umask 027; cd /usr && echo planted`,
+		`export PLANTED='a  b'; planted() { echo "function $1"; }; umask 027; cd /etc && echo planted`,
 		write.String() + p.loop("child", "") + ` </dev/null >/dev/null 2>&1 & echo planted`,
 	}
 }
@@ -218,7 +218,7 @@ func (p *planting) probes() []probe {
 	all := []probe{
 		{survival.Variables, `echo "$PLANTED"`, "a  b"},
 		{survival.Functions, `planted works`, "function works"},
-		{survival.Directory, `echo "$PWD"`, "/usr"},
+		{survival.Directory, `echo "$PWD"`, "/etc"},
 		{survival.Umask, `umask`, "0027"},
 		{survival.OneCall, `echo "$` + plantedCall + `"`, p.mark},
 		{survival.Forwarded, `echo "$DRIVERTEST_FORWARDED"`, p.mark},
