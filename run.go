@@ -132,46 +132,53 @@ func (e errText) Error() string { return string(e) }
 // getShell gives a shell that loads a state, or has loaded it.
 type getShell func(ctx context.Context, state stateRef) (*shell, error)
 
-// prepare gets a shell that is ready and has loaded the session's current state.
+// prepare gets a shell that is ready and has loaded the session's current state, in a place that the driver has made ready.
 func (c *call) prepare(ctx context.Context, get getShell) error {
 	c.tries++
 	c.cause, c.code, c.signal, c.lost, c.allRead = "", -1, "", nil, false
 	s := c.s
 	defer s.sb.stepsOver()
-	if err := c.prepareDriver(ctx); err != nil {
-		return err
+	for try := 0; ; try++ {
+		ready, err := c.prepareDriver(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.ensureState(ctx); err != nil {
+			return err
+		}
+		sh, err := s.readyShell(ctx, get)
+		if err != nil {
+			return err
+		}
+		if ready == nil || sh.at == ready || try == startTries {
+			c.sh = sh
+			return nil
+		}
+		// The sandbox was lost, and nobody has sent its files to the one that took its place.
+		sh.drop()
 	}
-	if err := s.ensureState(ctx); err != nil {
-		return err
-	}
-	sh, err := s.readyShell(ctx, get)
-	if err != nil {
-		return err
-	}
-	c.sh = sh
-	return nil
 }
 
-// prepareDriver lets the driver do what it does before each call.
-func (c *call) prepareDriver(ctx context.Context) error {
+// prepareDriver lets the driver do what it does before each call, and says in which place; nil where it does nothing.
+func (c *call) prepareDriver(ctx context.Context) (*place, error) {
 	sb := c.s.sb
 	for try := 0; ; try++ {
 		p := sb.at()
 		preparer, ok := p.drv.(driver.Preparer)
 		if !ok {
-			return nil
+			return nil, nil
 		}
 		notices, err := preparer.Prepare(ctx)
 		c.notices = append(c.notices, notices...)
 		if err == nil {
-			return nil
+			return p, nil
 		}
 		again, lost := sb.reopen(ctx, p)
 		if lost != nil {
-			return lost
+			return nil, lost
 		}
 		if !again || try == startTries {
-			return sb.wrap(err, "prepare")
+			return nil, sb.wrap(err, "prepare")
 		}
 	}
 }

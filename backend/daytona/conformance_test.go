@@ -124,10 +124,13 @@ func place(t testing.TB, srv *emulator.Server, spec drivertest.PlaceSpec) *drive
 		}
 		return observe(ctx, srv.Machine(where.SandboxID), stdin, argv...)
 	}
-	p.Lose = func(_ context.Context, where driver.Info) error {
-		srv.Lapse(where.SandboxID, "destroyed")
-		return nil
+	lapse := func(to string) func(context.Context, driver.Info) error {
+		return func(_ context.Context, where driver.Info) error {
+			srv.Lapse(where.SandboxID, to)
+			return nil
+		}
 	}
+	p.Lose, p.Crash, p.Idle, p.Restart = lapse("destroyed"), lapse("destroyed"), lapse("stopped"), lapse("stopped")
 	return p
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -177,6 +178,11 @@ func placeOf(t testing.TB, spec drivertest.PlaceSpec, image, userHome, observer 
 		_, err := eng.ContainerRemove(ctx, where.SandboxID, client.ContainerRemoveOptions{Force: true})
 		return err
 	}
+	p.Restart = func(ctx context.Context, where driver.Info) error {
+		_, err := eng.ContainerRestart(ctx, where.SandboxID, client.ContainerRestartOptions{})
+		return err
+	}
+	p.Crash = func(ctx context.Context, where driver.Info) error { return killContainer(ctx, eng, where.SandboxID) }
 	return p
 }
 
@@ -200,6 +206,24 @@ func request(cfg driver.Config, home string, environ []string, task string) driv
 		Config: cfg, Task: task, Environ: environ,
 		Identity: driver.Identity{ID: id, Profile: "default", Machine: machine, UID: fmt.Sprint(os.Getuid()), Home: home, Owner: owner.NewID()},
 	}
+}
+
+// killContainer ends a container's first process around the engine, and waits until the engine knows.
+func killContainer(ctx context.Context, eng *client.Client, id string) error {
+	c, err := eng.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	if err != nil {
+		return err
+	}
+	if os.Geteuid() == 0 && strings.HasPrefix(eng.DaemonHost(), "unix://") {
+		err = syscall.Kill(c.Container.State.Pid, syscall.SIGKILL)
+	} else {
+		_, err = eng.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "KILL"})
+	}
+	for err == nil && c.Container.State.Running {
+		time.Sleep(20 * time.Millisecond) // between two looks
+		c, err = eng.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	}
+	return err
 }
 
 // removeContainers removes all containers of an identity.

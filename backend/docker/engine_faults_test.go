@@ -16,7 +16,9 @@ import (
 	"github.com/elsewhere-sh/elsewhere/backend/docker"
 	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/driver/drivertest"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
+	"github.com/elsewhere-sh/elsewhere/internal/survival"
 )
 
 // What befalls an engine and its containers from outside, done to a real one: the engine is started again, memory runs out,
@@ -31,7 +33,7 @@ const (
 
 // faulty is an HERMES_HOME with a sandbox on an engine that something happens to.
 type faulty struct {
-	t       *testing.T
+	t       testing.TB
 	eng     *client.Client
 	environ []string
 	home    string
@@ -40,7 +42,7 @@ type faulty struct {
 }
 
 // on prepares a home for an engine; settings are pairs of key and value. Nothing is opened yet.
-func on(t *testing.T, eng *client.Client, settings ...string) *faulty {
+func on(t testing.TB, eng *client.Client, settings ...string) *faulty {
 	t.Helper()
 	base := t.TempDir()
 	b := &faulty{t: t, eng: eng, home: filepath.Join(base, "hermes"), flags: map[string]string{"backend": "docker", "docker_image": imageBashOnly}}
@@ -182,7 +184,7 @@ func (b *faulty) awaitWaitingBash() {
 }
 
 // wantError wants one line of one of these kinds that speaks of these words.
-func wantError(t *testing.T, err error, kinds []error, words ...string) {
+func wantError(t testing.TB, err error, kinds []error, words ...string) {
 	t.Helper()
 	if err == nil {
 		t.Fatalf("no error; wanted is one that speaks of %q", words)
@@ -217,6 +219,25 @@ func TestAnEngineThatIsStartedAgain(t *testing.T) {
 		t.Run("by "+signal+" between two calls", func(t *testing.T) { engineRestartsBetween(t, e, signal) })
 		t.Run("by "+signal+" under a call", func(t *testing.T) { engineRestartsUnder(t, e, signal) })
 	}
+	t.Run("what survives it", func(t *testing.T) { engineCrashes(t, e) })
+}
+
+// engineCrashes holds what is left after a KILL of dockerd against the table of docs/survival.md.
+func engineCrashes(t *testing.T, e *privateEngine) {
+	h := harness()
+	h.Only = []string{"survival/what the table says is there after the event, and what it says is gone: " + string(survival.EngineCrash)}
+	h.Place = func(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place {
+		b := on(t, e.Client)
+		return &drivertest.Place{
+			HermesHome: b.home, Environ: append(b.environ, spec.Environ...), Settings: b.flags, Home: "/root",
+			Crash: func(context.Context, driver.Info) error {
+				e.stop("KILL")
+				e.start()
+				return nil
+			},
+		}
+	}
+	drivertest.Run(t, h)
 }
 
 func engineIsDown(t *testing.T, e *privateEngine, signal string) {

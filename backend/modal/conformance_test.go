@@ -203,6 +203,8 @@ func placeAt(t testing.TB, e *emulator.Emulator, spec drivertest.PlaceSpec) *dri
 		Observe: func(ctx context.Context, where driver.Info, stdin []byte, argv ...string) (drivertest.Observed, error) {
 			return a.observe(ctx, where.SandboxID, stdin, argv...)
 		},
-		Lose: func(_ context.Context, where driver.Info) error { return e.Lose(where.SandboxID) },
+		Lose:  func(_ context.Context, where driver.Info) error { return e.Lose(where.SandboxID) },
+		Crash: func(_ context.Context, where driver.Info) error { return e.Lose(where.SandboxID) },
+		Idle:  func(_ context.Context, where driver.Info) error { return e.EndIdle(where.SandboxID) },
 	}
 }

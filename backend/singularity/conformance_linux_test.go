@@ -2,6 +2,7 @@ package singularity
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -70,20 +71,25 @@ func place(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place {
 		}
 	}
 	o := &observer{w: w, prog: prog}
+	lose := func(ctx context.Context, where driver.Info) error {
+		running, err := prog.list(ctx, where.SandboxID)
+		if err != nil {
+			return err
+		}
+		pid := running[where.SandboxID].PID
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			return err
+		}
+		// It ends after all others of its namespace have.
+		await(t, "the instance is gone", func() bool { return beginOf(pid) == "" })
+		return nil
+	}
 	return &drivertest.Place{
 		HermesHome: w.home, Environ: w.environ, Settings: maps.Clone(w.settings), Home: home, Observe: o.observe,
-		Lose: func(ctx context.Context, where driver.Info) error {
-			running, err := prog.list(ctx, where.SandboxID)
-			if err != nil {
-				return err
-			}
-			pid := running[where.SandboxID].PID
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				return err
-			}
-			// It ends after all others of its namespace have.
-			await(t, "the instance is gone", func() bool { return beginOf(pid) == "" })
-			return nil
+		Lose: lose, Crash: lose,
+		Restart: func(ctx context.Context, where driver.Info) error {
+			_, err := prog.run(ctx, call{args: []string{"-s", "instance", "stop", where.SandboxID}, timeout: stopTimeout})
+			return errors.Join(err, letGo(ctx, prog, where.SandboxID))
 		},
 	}
 }

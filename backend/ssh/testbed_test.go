@@ -5,6 +5,8 @@ package ssh_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -44,6 +46,76 @@ func accountOf(t testing.TB, name string) *account {
 	t.Helper()
 	a := testbed.NewAccount(t, name)
 	return &account{Account: a, login: a.Login, key: a.Key, home: a.Home, uid: strconv.Itoa(a.UID), gid: strconv.Itoa(a.GID)}
+}
+
+// masters are the clients that were started with the account's key.
+func (a *account) masters() []int {
+	var pids []int
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		words := strings.Split(string(line), "\x00")
+		if len(words) > 5 && filepath.Base(words[0]) == "ssh" && strings.Contains(string(line), a.key) {
+			if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// servers are the server's processes of the account's connections, beside its listener: those that have started a process with the
+// account's home, and their parents.
+func (a *account) servers() []int {
+	var pids []int
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || !slices.Contains(strings.Split(string(text), "\x00"), "HOME="+a.home) {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		for name, parent := parentOf(pid); ; {
+			pid = parent
+			if name, parent = parentOf(pid); !strings.HasPrefix(name, "sshd") || parent <= 1 {
+				break
+			}
+			if !slices.Contains(pids, pid) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// parentOf gives a process's name and its parent, 0 where it is gone.
+func parentOf(pid int) (name string, parent int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
+		switch key {
+		case "Name":
+			name = value
+		case "PPid":
+			parent, _ = strconv.Atoi(value)
+		}
+	}
+	return name, parent
+}
+
+// killConnections ends both ends of the account's connections by KILL.
+func (a *account) killConnections() error {
+	masters, servers := a.masters(), a.servers()
+	if len(masters) == 0 || len(servers) < 2 {
+		return fmt.Errorf("a connection has the clients %v and the server's processes %v", masters, servers)
+	}
+	var errs []error
+	for _, pid := range slices.Concat(masters, servers) {
+		if err := syscall.Kill(pid, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // write puts a file into the account's home.
@@ -114,6 +186,7 @@ func place(instance, login string) func(t testing.TB, spec drivertest.PlaceSpec)
 		here := t.TempDir()
 		p := &drivertest.Place{
 			HermesHome: filepath.Join(here, "hermes"), Home: a.home, Settings: a.Settings(port(t, instance)), Observe: a.observe,
+			Crash: func(context.Context, driver.Info) error { return a.killConnections() },
 		}
 		p.Environ = caller(t, here, p.HermesHome, spec.Environ...)
 		return p

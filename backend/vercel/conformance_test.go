@@ -130,6 +130,19 @@ func place(t testing.TB, srv *emulator.Server, spec drivertest.PlaceSpec) *drive
 		srv.Destroy(where.SandboxID)
 		return nil
 	}
+	p.Idle = func(_ context.Context, where driver.Info) error {
+		srv.Lapse(where.SandboxID)
+		return nil
+	}
+	p.Restart = func(_ context.Context, where driver.Info) error {
+		srv.Lapse(where.SandboxID)
+		srv.Resume(where.SandboxID)
+		return nil
+	}
+	p.Crash = func(_ context.Context, where driver.Info) error {
+		srv.Abort(where.SandboxID)
+		return nil
+	}
 	return p
 }
 

@@ -54,7 +54,9 @@ type box struct {
 	cfg   *config.Config
 	opts  elsewhere.SandboxOptions
 	rec   *recorder
-	sb    *elsewhere.Sandbox
+	// settings are those of cfg, for another process.
+	settings map[string]string
+	sb       *elsewhere.Sandbox
 }
 
 // boxSpec says what a case wants of a sandbox of its own.
@@ -118,7 +120,7 @@ func (t *test) place(spec boxSpec) *box {
 	if err != nil {
 		t.Fatalf("loading the settings: %v", err)
 	}
-	b.cfg = cfg
+	b.cfg, b.settings = cfg, settings
 	b.opts.Environ = b.place.Environ
 	return b
 }

@@ -31,6 +31,7 @@ type childJob struct {
 	Ahead      int
 	Session    string            // "" is a throw-away one
 	First      []string          // commands run to their end
+	FirstEnv   map[string]string // of each of them
 	Call       string            // a command that goes on; "" for none
 	Terminal   string            // a command that goes on on a terminal; "" for none
 	Await      []string          // files in the place without which it is not under way
@@ -38,6 +39,7 @@ type childJob struct {
 	Flood      int64             // bytes of output to take, for the memory it costs
 	Env        map[string]string // of Call
 	Jobs       []string          // commands that are started as background jobs
+	KeptJobs   []string          // the same as jobs of the task, behind Typed
 	JobOptions *elsewhere.JobOptions
 	Typed      []string // commands that are started as background jobs on a terminal, behind Jobs
 }
@@ -107,10 +109,11 @@ func (job *childJob) open(h *Harness, report *childReport) (*elsewhere.Sandbox, 
 		return sb, nil, err
 	}
 	for _, command := range job.First {
-		res, err := session.Run(ctx, command, nil)
+		res, err := session.Run(ctx, command, &elsewhere.RunOptions{Env: job.FirstEnv})
 		if err != nil {
 			return sb, session, err
 		}
+		rec.returned(res.CallID)
 		report.Outputs = append(report.Outputs, string(res.Output))
 	}
 	if err := session.Flush(ctx); err != nil {
@@ -123,19 +126,17 @@ func (job *childJob) open(h *Harness, report *childReport) (*elsewhere.Sandbox, 
 		}
 		report.Bytes, report.HeapMB = res.OutputBytes, peakMemory()
 	}
-	for _, command := range job.Jobs {
-		started, err := session.Start(ctx, command, job.JobOptions)
-		if err != nil {
-			return sb, session, err
+	for _, list := range []struct {
+		commands []string
+		opts     *elsewhere.JobOptions
+	}{{job.Jobs, job.JobOptions}, {job.Typed, &elsewhere.JobOptions{Terminal: true}}, {job.KeptJobs, &elsewhere.JobOptions{Keep: true}}} {
+		for _, command := range list.commands {
+			started, err := session.Start(ctx, command, list.opts)
+			if err != nil {
+				return sb, session, err
+			}
+			report.Jobs = append(report.Jobs, started.ID())
 		}
-		report.Jobs = append(report.Jobs, started.ID())
-	}
-	for _, command := range job.Typed {
-		started, err := session.Start(ctx, command, &elsewhere.JobOptions{Terminal: true})
-		if err != nil {
-			return sb, session, err
-		}
-		report.Jobs = append(report.Jobs, started.ID())
 	}
 	if job.Call != "" {
 		go func() { _, _ = session.Run(ctx, job.Call, &elsewhere.RunOptions{Env: job.Env}) }()
@@ -160,7 +161,7 @@ func (job *childJob) open(h *Harness, report *childReport) (*elsewhere.Sandbox, 
 	}
 	deadline := time.Now().Add(hang)
 	for quiet := 0; quiet < 15 && time.Now().Before(deadline); quiet++ {
-		if report.Waiting = len(rec.live()) - running; report.Waiting != job.Ahead {
+		if report.Waiting = len(rec.idle()) - running; report.Waiting != job.Ahead {
 			quiet = 0
 		}
 		time.Sleep(20 * time.Millisecond) // between two looks
@@ -200,10 +201,7 @@ type host struct {
 // host starts a child in this box's place and waits until everything that the job asks for is under way.
 func (b *box) host(job childJob) *host {
 	b.t.Helper()
-	job.HermesHome, job.Environ, job.Settings = b.place.HermesHome, b.place.Environ, map[string]string{"backend": b.h.Backend.Name, "policy.enabled": "false"}
-	for k, v := range b.place.Settings {
-		job.Settings[k] = v
-	}
+	job.HermesHome, job.Environ, job.Settings = b.place.HermesHome, b.place.Environ, b.settings
 	text, err := json.Marshal(job)
 	if err != nil {
 		b.t.Fatal(err)

@@ -126,6 +126,12 @@ type Place struct {
 
 	// Lose makes the sandbox vanish as if its engine had lost it. Nil where it cannot.
 	Lose func(ctx context.Context, where driver.Info) error
+
+	// Idle, Restart and Crash let happen what internal/survival says of these events, and return when it has. Idle ends a sandbox
+	// that nobody has open, as its service does in the end; nil where none does. Restart and Crash are for one that is open.
+	Idle    func(ctx context.Context, where driver.Info) error
+	Restart func(ctx context.Context, where driver.Info) error
+	Crash   func(ctx context.Context, where driver.Info) error
 }
 
 // Observed is what an observer's program came to.
@@ -152,6 +158,8 @@ type testCase struct {
 	big bool
 	// alone: no other case runs at the same time.
 	alone bool
+	// inapt, where not nil, says why the case cannot apply to a backend; "" is that it can.
+	inapt func(h *Harness) string
 }
 
 // groups lists the suite. A function, so that nothing is built before it is asked for.
@@ -165,7 +173,7 @@ func groups() []group {
 		backgroundGroup(), jobGroup(), killGroup(), orphanGroup(),
 		profileGroup(), packageGroup(),
 		spawnAheadGroup(), concurrencyGroup(),
-		hostileGroup(), secretGroup(), lostGroup(), nameGroup(),
+		hostileGroup(), secretGroup(), lostGroup(), survivalGroup(), nameGroup(),
 		fileGroup(), bigGroup(), bashOnlyGroup(),
 	}
 }
@@ -340,6 +348,9 @@ func (r *runner) applies(g group, c testCase) bool {
 		if why, lacks := r.h.Lacks[need]; lacks {
 			reason = fmt.Sprintf("needs %s: %s", need, why)
 		}
+	}
+	if reason == "" && c.inapt != nil {
+		reason = c.inapt(r.h)
 	}
 	if reason == "" {
 		return true

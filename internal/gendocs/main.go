@@ -1,5 +1,5 @@
-// Command gendocs writes the reference pages that come from tables: docs/settings.md and
-// docs/policy.md. A test fails while they are stale.
+// Command gendocs writes the reference pages that come from tables: docs/settings.md,
+// docs/policy.md and docs/survival.md. A test fails while they are stale.
 //
 //	go run ./internal/gendocs
 package main
@@ -35,7 +35,10 @@ func run() error {
 	if err := os.WriteFile(filepath.Join(docs, "settings.md"), []byte(page), 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(docs, "policy.md"), []byte(policyPage()), 0o644)
+	if err := os.WriteFile(filepath.Join(docs, "policy.md"), []byte(policyPage()), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(docs, "survival.md"), []byte(survivalPage()), 0o644)
 }
 
 // moduleRoot is the nearest directory above that holds a go.mod.

@@ -37,3 +37,17 @@ func TestThePolicyPageIsWhatTheTablesSay(t *testing.T) {
 		t.Error("docs/policy.md is stale; run: go run ./internal/gendocs")
 	}
 }
+
+func TestTheSurvivalPageIsWhatTheTablesSay(t *testing.T) {
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(root, "docs", "survival.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != survivalPage() {
+		t.Error("docs/survival.md is stale; run: go run ./internal/gendocs")
+	}
+}

@@ -256,9 +256,15 @@ func (e *Emulator) Sandboxes() []Sandbox {
 	return all
 }
 
-// EndLifetime ends a sandbox as if its lifetime were over; Lose as if it were evicted.
+// EndLifetime ends a sandbox as if its lifetime were over; EndIdle as if nothing had run in it for its idle timeout; Lose as if it were
+// evicted.
 func (e *Emulator) EndLifetime(id string) error {
 	return e.endAs(id, pb.GenericResult_GENERIC_STATUS_TIMEOUT)
+}
+
+// EndIdle is described at EndLifetime.
+func (e *Emulator) EndIdle(id string) error {
+	return e.endAs(id, pb.GenericResult_GENERIC_STATUS_IDLE_TIMEOUT)
 }
 
 // Lose is described at EndLifetime.
