@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elsewhere-sh/elsewhere/test/cloud/front"
 	"github.com/elsewhere-sh/elsewhere/test/cloud/machine"
 )
 
@@ -40,6 +41,7 @@ type box struct {
 	env      []string
 	workdir  string
 	def      *pb.Sandbox
+	daemon   front.Gate // what goes through the command router, but for snapshots
 
 	// The emulator's mu guards these.
 	tags map[string]string
@@ -213,6 +215,7 @@ func (b *box) finish(result *pb.GenericResult) error {
 	for _, x := range execs {
 		x.abandon()
 	}
+	b.daemon.Open()
 	close(b.ended)
 	return b.gone
 }
@@ -274,6 +277,17 @@ func (e *Emulator) endAs(id string, how pb.GenericResult_GenericStatus) error {
 	return b.end(how)
 }
 
+// Wedge makes commands in a sandbox hang until it ends: none is started or ended and no byte goes through, though the service answers
+// for the sandbox and stores its files. The function that it returns tells whether it has ended.
+func (e *Emulator) Wedge(id string) (ended func() bool, err error) {
+	b, err := e.box(id)
+	if err != nil {
+		return nil, err
+	}
+	b.daemon.Shut()
+	return func() bool { over, _ := b.over(); return over }, nil
+}
+
 // ExpireImage makes an image one that is not found any more.
 func (e *Emulator) ExpireImage(id string) {
 	e.mu.Lock()
@@ -281,6 +295,16 @@ func (e *Emulator) ExpireImage(id string) {
 	if img := e.images[id]; img != nil {
 		img.expires = time.Now().Add(-time.Second)
 	}
+}
+
+// Expires is when a snapshot goes by itself; zero is never.
+func (e *Emulator) Expires(id string) time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if img := e.images[id]; img != nil {
+		return img.expires
+	}
+	return time.Time{}
 }
 
 // Images lists the snapshots that can be used.
