@@ -128,6 +128,9 @@ func place(t testing.TB, srv *emulator.Server, spec drivertest.PlaceSpec) *drive
 		srv.Lapse(where.SandboxID, "destroyed")
 		return nil
 	}
+	p.Wedge = func(_ context.Context, where driver.Info) (func() bool, error) {
+		return srv.Wedge(where.SandboxID), nil
+	}
 	return p
 }
 

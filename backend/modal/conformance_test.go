@@ -203,6 +203,7 @@ func placeAt(t testing.TB, e *emulator.Emulator, spec drivertest.PlaceSpec) *dri
 		Observe: func(ctx context.Context, where driver.Info, stdin []byte, argv ...string) (drivertest.Observed, error) {
 			return a.observe(ctx, where.SandboxID, stdin, argv...)
 		},
-		Lose: func(_ context.Context, where driver.Info) error { return e.Lose(where.SandboxID) },
+		Lose:  func(_ context.Context, where driver.Info) error { return e.Lose(where.SandboxID) },
+		Wedge: func(_ context.Context, where driver.Info) (func() bool, error) { return e.Wedge(where.SandboxID) },
 	}
 }
