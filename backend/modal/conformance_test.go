@@ -177,7 +177,7 @@ func (a *account) observe(ctx context.Context, id string, stdin []byte, argv ...
 		}
 	}
 	o, err := a.e.Observe(ctx, id, stdin, argv...)
-	return drivertest.Observed{Stdout: o.Stdout, Stderr: o.Stderr, Code: o.Code}, err
+	return drivertest.Observed(o), err
 }
 
 func place(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path"
@@ -15,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	pb "github.com/modal-labs/modal-client/go/proto/modal_proto"
@@ -378,10 +376,7 @@ func (e *Emulator) ImageHas(id, text string) (bool, error) {
 }
 
 // Observed is what a program came to.
-type Observed struct {
-	Stdout, Stderr []byte
-	Code           int
-}
+type Observed = machine.Observed
 
 // Observe runs a program in a sandbox, around the API.
 func (e *Emulator) Observe(ctx context.Context, id string, stdin []byte, argv ...string) (Observed, error) {
@@ -392,49 +387,7 @@ func (e *Emulator) Observe(ctx context.Context, id string, stdin []byte, argv ..
 	b.mu.Lock()
 	m := b.machine
 	b.mu.Unlock()
-	var files [3]*os.File
-	var theirs [3]*os.File
-	for i := range 3 {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return Observed{}, err
-		}
-		files[i], theirs[i] = r, w
-		if i == 0 {
-			files[i], theirs[i] = w, r
-		}
-	}
-	p, err := m.StartCommand(machine.Command{Args: argv, Env: []string{"HOME=/root"}, Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2]})
-	for _, f := range theirs {
-		_ = f.Close()
-	}
-	defer func() {
-		for _, f := range files {
-			_ = f.Close()
-		}
-	}()
-	if err != nil {
-		return Observed{}, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = p.Signal(syscall.SIGKILL, true) })
-	defer stop()
-	go func() {
-		_, _ = files[0].Write(stdin)
-		_ = files[0].Close()
-	}()
-	var o Observed
-	var reading sync.WaitGroup
-	reading.Go(func() { o.Stdout, _ = io.ReadAll(files[1]) })
-	reading.Go(func() { o.Stderr, _ = io.ReadAll(files[2]) })
-	o.Code, _ = p.Wait()
-	ended := make(chan struct{})
-	go func() { reading.Wait(); close(ended) }()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		return Observed{}, ctx.Err()
-	}
-	return o, ctx.Err()
+	return m.Observe(ctx, stdin, argv...)
 }
 
 // Path is a file of a sandbox as this machine sees it.
