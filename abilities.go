@@ -28,6 +28,8 @@ func Abilities(sb driver.Sandbox) []string {
 	add(is, "state-remove")
 	_, is = sb.(driver.StateLister)
 	add(is, "state-list")
+	_, is = sb.(driver.Stopper)
+	add(is, "stop")
 	_, is = sb.(driver.ExitExplainer)
 	add(is, "exit-explain")
 	return abilities

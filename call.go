@@ -2,7 +2,6 @@ package elsewhere
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -218,7 +217,7 @@ func (c *call) unreported(ctx context.Context) {
 	if c.cause == Lost && c.sh.at.usable() {
 		// The connection went and the sandbox is there: what the call started may go on for as long as nobody tells it.
 		request := bashscript.Watch(c.sh.mark, c.sh.id, c.sh.pid())
-		c.s.sb.behind(func() { c.endBehind(request) })
+		c.endLater(request)
 	} else {
 		c.sh.release()
 	}
@@ -328,7 +327,7 @@ func (c *call) endTree(cause Cause) {
 	if !confirmed {
 		c.notices = append(c.notices, p.unconfirmed())
 		_ = sh.proc.Kill(ctx)
-		sb.behind(func() { c.endBehind(request) })
+		c.endLater(request)
 	}
 	c.await(sh.eof, ctx.Done(), time.Until(deadline))
 	c.cause, c.code = cause, 124
@@ -346,31 +345,6 @@ func (c *call) endTree(cause Cause) {
 		c.s.sb.removeState(sh.slot)
 	}
 }
-
-// endBehind goes on ending a call whose end was not confirmed in time, and lets the next result say what came of it.
-func (c *call) endBehind(request string) {
-	sh, s := c.sh, c.s
-	ctx, cancel := context.WithTimeout(context.Background(), lateEnd)
-	defer cancel()
-	for ctx.Err() == nil && sh.at.usable() {
-		if left, confirmed := sh.at.end(ctx, request); confirmed {
-			sh.release()
-			s.note(fmt.Sprintf("the processes of an earlier call (%s) have ended now, but for %d", sh.id, len(left)))
-			return
-		}
-		if sh.at.askLost(ctx) != nil {
-			return // they went with the sandbox
-		}
-		c.await(ctx.Done(), s.done, time.Second)
-		if closedNow(s.done) {
-			return // the watchdog goes on
-		}
-	}
-	s.note("it is not known whether all processes of an earlier call (" + sh.id + ") have ended")
-}
-
-// lateEnd bounds how long the end of a call is tried for behind its result.
-const lateEnd = time.Minute
 
 // neverStarted tells for certain that the bash ended by itself before it began the command.
 func (c *call) neverStarted() bool {

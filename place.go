@@ -2,6 +2,8 @@ package elsewhere
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -24,13 +26,16 @@ type place struct {
 	guard   guard
 	instead string // why it is there instead of an earlier one; "" for the first
 
-	lost atomic.Bool // the engine said so: no bash here is used any more
+	lost     atomic.Bool            // the engine said so: no bash here is used any more
+	stopping chan struct{}          // holds a token while the sandbox is being stopped as the last resort
+	stopped  atomic.Pointer[string] // why it was; nil where it was not
 
 	mu   sync.Mutex
 	boot bootText
 	drop []string // state files for the next bash to truncate
 
-	noEnder error // why the last bash that was to end processes could not be started
+	unended []string // ids of calls whose end is not confirmed
+	noEnder error    // why the last bash that was to end processes could not be started
 }
 
 const (
@@ -43,7 +48,7 @@ const (
 )
 
 func (sb *Sandbox) newPlace(drv driver.Sandbox, instead string) *place {
-	p := &place{sb: sb, drv: drv, info: drv.Info(), instead: instead}
+	p := &place{sb: sb, drv: drv, info: drv.Info(), instead: instead, stopping: make(chan struct{}, 1)}
 	p.dropNames()
 	p.guard = sb.newGuard(p.info)
 	p.scripts = bashscript.NewScripts(p.info.KeepEnv)
@@ -73,14 +78,23 @@ func (p *place) sessionOwnsChildren() bool { return p.info.Watchdog && !p.info.K
 // askLost asks the engine. The error is the driver's own, and nil unless the engine says for certain that the sandbox is
 // gone.
 func (p *place) askLost(ctx context.Context) error {
+	lost, _ := p.look(ctx)
+	return lost
+}
+
+// look asks the engine: lost is as of askLost, silent why it gave no answer.
+func (p *place) look(ctx context.Context) (lost, silent error) {
 	ctx, cancel := context.WithTimeout(ctx, aliveWait)
 	defer cancel()
 	err := p.drv.Alive(ctx)
 	if !p.saysLost(err) {
-		return nil
+		return nil, err
 	}
 	p.lost.Store(true)
-	return err
+	if why := p.stopped.Load(); why != nil {
+		err = fmt.Errorf("%s (%w)", *why, err)
+	}
+	return err, nil
 }
 
 func (p *place) saysLost(err error) bool {
@@ -103,9 +117,10 @@ func (sb *Sandbox) reopen(ctx context.Context, p *place) (again bool, err error)
 	if sb.at() != p {
 		return true, nil
 	}
+	waited := p.awaitStop(ctx)
 	lost := p.askLost(ctx)
 	if lost == nil || sb.isClosed() {
-		return false, nil
+		return waited, nil // it goes on where the stop failed
 	}
 	sb.log.Warn("the sandbox is gone; it is opened again", "sandbox", p.info.SandboxID, "error", lost)
 	p.leave(ctx)
@@ -159,7 +174,7 @@ func (p *place) leave(ctx context.Context) {
 
 // close gives a place up that is well.
 func (p *place) close(ctx context.Context) error {
-	p.watch.close(ctx)
+	unended := p.endUnended(ctx)
 	p.mu.Lock()
 	boots := p.boot.all
 	p.mu.Unlock()
@@ -167,8 +182,11 @@ func (p *place) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), driverClose)
 	defer cancel()
 	err := p.drv.Close(ctx)
-	if err == nil || p.saysLost(err) {
-		return nil // what is gone needs no closing
+	if p.saysLost(err) {
+		err = nil // what is gone needs no closing
 	}
-	return p.sb.wrap(err, "close")
+	if err = errors.Join(unended, err); err != nil {
+		return p.sb.wrap(err, "close")
+	}
+	return nil
 }

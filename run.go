@@ -164,6 +164,13 @@ func (c *call) prepareDriver(ctx context.Context) (*place, error) {
 	sb := c.s.sb
 	for try := 0; ; try++ {
 		p := sb.at()
+		if p.lost.Load() && !sb.isClosed() {
+			// It is known, or the sandbox is being stopped: nothing has to be prepared there.
+			if _, lost := sb.reopen(ctx, p); lost != nil {
+				return lost
+			}
+			p = sb.at()
+		}
 		preparer, ok := p.drv.(driver.Preparer)
 		if !ok {
 			return nil, nil

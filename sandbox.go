@@ -33,6 +33,7 @@ type Sandbox struct {
 
 	grace       time.Duration // between TERM and KILL
 	orphanGrace time.Duration // for how long the owner of a call may be silent
+	stopAfter   time.Duration // for how long the end of a call is tried for before the sandbox is stopped
 	ahead       int
 	aheadIdle   time.Duration
 	spillDir    string
@@ -100,6 +101,7 @@ func newSandbox(view *config.Config, back driver.Backend, opts *SandboxOptions) 
 		backend: view.Name(), task: opts.Task, dir: view.Dir(), home: view.Home(), cfg: view, back: back, log: opts.Logger,
 		grace:       view.Duration("daemon_term_grace_seconds"),
 		orphanGrace: view.Duration("orphan_grace"),
+		stopAfter:   stopAfter,
 		ahead:       int(view.Int("spawn_ahead")),
 		aheadIdle:   view.Duration("spawn_ahead_idle"),
 		sessions:    map[*Session]struct{}{},

@@ -115,6 +115,15 @@ func (s *Session) note(notice string) {
 	s.notices = append(s.notices, notice)
 }
 
+// tell is note for what comes to be known behind a call: where the session is closed any other's next result says it.
+func (s *Session) tell(notice string) {
+	if closedNow(s.done) {
+		s.sb.say(notice)
+		return
+	}
+	s.note(notice)
+}
+
 // takeNotices returns what is to be said with this result: the sandbox's own once, then the session's.
 func (s *Session) takeNotices() []string {
 	notices := s.sb.takeNotices()

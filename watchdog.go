@@ -2,6 +2,7 @@ package elsewhere
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -15,7 +16,9 @@ import (
 // process holds. It needs nothing but bash and knows every call before its bash starts. One that died or does not read is
 // replaced. A nil watchdog does nothing.
 type watchdog struct {
-	p *place
+	p       *place
+	closing context.Context // done when it is closed: nothing is begun any more
+	cancel  context.CancelFunc
 
 	mu       sync.Mutex
 	proc     driver.Process
@@ -29,7 +32,9 @@ type watchdog struct {
 const watchdogWait = 2 * time.Second
 
 func newWatchdog(p *place) *watchdog {
-	return &watchdog{p: p, calls: map[bashscript.Mark]string{}, sessions: map[uint32]string{}}
+	w := &watchdog{p: p, calls: map[bashscript.Mark]string{}, sessions: map[uint32]string{}}
+	w.closing, w.cancel = context.WithCancel(context.Background())
+	return w
 }
 
 // add makes it watch a call, starting it where it does not run yet.
@@ -61,7 +66,7 @@ func (w *watchdog) runs() bool {
 
 func (w *watchdog) remove(mark bashscript.Mark) {
 	if w != nil {
-		_ = w.send(context.Background(), bashscript.Unwatch(mark), func() { delete(w.calls, mark) })
+		w.forget(bashscript.Unwatch(mark), func() { delete(w.calls, mark) })
 	}
 }
 
@@ -76,7 +81,7 @@ func (w *watchdog) addSession(ctx context.Context, s *Session) error {
 
 func (w *watchdog) removeSession(s *Session) {
 	if w != nil {
-		_ = w.send(context.Background(), bashscript.UnwatchSession(s.mark), func() { delete(w.sessions, s.mark) })
+		w.forget(bashscript.UnwatchSession(s.mark), func() { delete(w.sessions, s.mark) })
 	}
 }
 
@@ -104,8 +109,33 @@ func (w *watchdog) send(ctx context.Context, request string, note func()) error 
 	return w.start(ctx)
 }
 
+// forget passes on that something needs no watching any more. Nobody waits for more than the write: a watchdog that does not take it is
+// replaced behind.
+func (w *watchdog) forget(request string, note func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	note()
+	if w.proc == nil || w.write(request) == nil {
+		return
+	}
+	proc := w.proc
+	w.p.sb.behind(func() {
+		ctx, cancel := context.WithTimeout(w.closing, startWait)
+		defer cancel()
+		_ = proc.Kill(ctx)
+		w.replace(proc)
+	})
+}
+
 // start starts a watchdog and tells it all that is in force. w.mu is held.
 func (w *watchdog) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	stop := context.AfterFunc(w.closing, cancel)
+	defer stop()
 	proc, err := w.p.startEnder(ctx)
 	if err != nil {
 		return err
@@ -197,9 +227,7 @@ func (w *watchdog) replace(proc driver.Process) {
 	if len(w.calls)+len(w.sessions) == 0 || time.Since(w.since) < time.Second || !w.p.usable() {
 		return // the next request starts one
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startWait)
-	defer cancel()
-	if err := w.start(ctx); err != nil {
+	if err := w.start(context.Background()); err != nil {
 		w.p.sb.log.Debug("the watchdog ended, and no other one could be started", "error", err)
 	}
 }
@@ -213,25 +241,28 @@ func (w *watchdog) write(request string) error {
 	return err
 }
 
-// close lets it end what is still watched, which goes on behind; it waits for that until ctx is done.
-func (w *watchdog) close(ctx context.Context) {
+// close lets it end what is still watched, which goes on behind; it waits for that until ctx is done, and tells whether it saw the end.
+func (w *watchdog) close(ctx context.Context) (ended bool) {
 	if w == nil {
-		return
+		return false
 	}
+	late := time.AfterFunc(closeEnd, w.cancel) // one may be being started
+	defer late.Stop()
 	w.mu.Lock()
 	proc, closed := w.proc, w.closed
 	w.closed = true
 	w.mu.Unlock()
 	if proc == nil || closed {
-		return
+		return false
 	}
 	_ = proc.Stdin().Close()
 	if !w.p.sb.sane.Load() {
 		// No bash here has ever answered: what was started is none, and will not end by itself.
 		_ = proc.Kill(ctx)
 	}
-	_, _ = proc.Wait(ctx)
+	_, err := proc.Wait(ctx)
 	closeStreams(proc)
+	return err == nil
 }
 
 // abandon gives up a watchdog whose sandbox is lost.
@@ -239,6 +270,7 @@ func (w *watchdog) abandon(ctx context.Context) {
 	if w == nil {
 		return
 	}
+	w.cancel()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
@@ -310,11 +342,14 @@ func (p *place) noteEnder(err error) {
 func (p *place) unconfirmed() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	const text = "it was not confirmed in time that all processes of this call ended"
-	if p.noEnder == nil {
-		return text
+	text := "it was not confirmed in time that all processes of this call ended"
+	if p.noEnder != nil {
+		text += ": " + p.noEnder.Error()
 	}
-	return text + ": " + p.noEnder.Error()
+	if p.canStop() {
+		text += fmt.Sprintf("; where that cannot be done within %v the sandbox is stopped, with all that runs in it", p.sb.stopAfter)
+	}
+	return text
 }
 
 // readEnd reads until the answer is whole.

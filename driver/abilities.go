@@ -68,6 +68,17 @@ type Snapshotter interface {
 	Snapshot(ctx context.Context) (id string, err error)
 }
 
+// Stopper ends all that runs in the sandbox by the engine's own means. It is for places where what cannot be ended is paid for and can
+// be reached by nothing else. Package elsewhere asks for it as the last resort: it could not be confirmed that a call's processes have
+// ended, neither in time nor within 10 s behind the result, though Alive said all the while that the sandbox runs. Other calls and jobs
+// end with it, also those of other processes.
+type Stopper interface {
+	// Stop stores the files of a sandbox that persists, where its engine does not keep them by itself, stops it, and returns when the
+	// engine says that it has. Then Alive says KindLost, and Backend.Open wakes or restores the task's sandbox. Files that cannot be
+	// stored are an error, and the sandbox runs on. One that runs no more is no error. ctx bounds it.
+	Stop(ctx context.Context) error
+}
+
 // ExitExplainer knows more of a command that was killed (137) than its code says: that memory had run out, and which setting
 // gives it more. It is asked for such ends alone. "" is nothing known.
 type ExitExplainer interface {

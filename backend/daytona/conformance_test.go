@@ -3,10 +3,8 @@
 package daytona_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -131,6 +129,9 @@ func place(t testing.TB, srv *emulator.Server, spec drivertest.PlaceSpec) *drive
 		}
 	}
 	p.Lose, p.Crash, p.Idle, p.Restart = lapse("destroyed"), lapse("destroyed"), lapse("stopped"), lapse("stopped")
+	p.Wedge = func(_ context.Context, where driver.Info) (func() bool, error) {
+		return srv.Wedge(where.SandboxID), nil
+	}
 	return p
 }
 
@@ -165,38 +166,6 @@ func observe(ctx context.Context, m *machine.Machine, stdin []byte, argv ...stri
 	if err := m.Start(); err != nil { // one that was stopped stands still
 		return drivertest.Observed{}, err
 	}
-	in, feed, err := os.Pipe()
-	if err != nil {
-		return drivertest.Observed{}, err
-	}
-	out, outEnd, err := os.Pipe()
-	if err != nil {
-		return drivertest.Observed{}, err
-	}
-	errs, errEnd, err := os.Pipe()
-	if err != nil {
-		return drivertest.Observed{}, err
-	}
-	p, err := m.StartCommand(machine.Command{Args: argv, Env: []string{"HOME=/root"}, Stdin: in, Stdout: outEnd, Stderr: errEnd})
-	_, _, _ = in.Close(), outEnd.Close(), errEnd.Close()
-	if err != nil {
-		_, _, _ = feed.Close(), out.Close(), errs.Close()
-		return drivertest.Observed{}, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = p.Signal(9, true) })
-	defer stop()
-	go func() {
-		_, _ = io.Copy(feed, bytes.NewReader(stdin))
-		_ = feed.Close()
-	}()
-	said := make(chan []byte, 1)
-	go func() {
-		text, _ := io.ReadAll(errs)
-		_ = errs.Close()
-		said <- text
-	}()
-	text, _ := io.ReadAll(out)
-	_ = out.Close()
-	code, _ := p.Wait()
-	return drivertest.Observed{Stdout: text, Stderr: <-said, Code: code}, ctx.Err()
+	o, err := m.Observe(ctx, stdin, argv...)
+	return drivertest.Observed(o), err
 }

@@ -20,11 +20,5 @@ func (s *sandbox) removeLeftovers() {
 	if len(dirs) == 0 {
 		return
 	}
-	s.behind(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, tidyWait)
-		defer cancel()
-		if _, _, err := s.api.execute(ctx, s.toolbox, cloudbox.Line(`rm -rf -- "$@"`, dirs...), tidyWait); err != nil && ctx.Err() == nil {
-			s.log.Debug("what dead processes left was not removed", "error", err)
-		}
-	})
+	s.bashes.Behind(func(ctx context.Context) { s.inside.RemoveDirs(ctx, dirs) })
 }

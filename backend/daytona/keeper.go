@@ -73,7 +73,7 @@ func (k *keeper) info(ctx context.Context, b *box) driver.SandboxInfo {
 	}
 	return driver.SandboxInfo{
 		Task: taskOf(b.Labels), ID: b.ID, Name: b.Name, State: stateOf(b.State), Image: image, Created: stamp(b.Created), Data: []string{},
-		Persistent: b.Labels[labelPersist] == "true", InUse: b.State == "started" && k.used(ctx, b),
+		Persistent: b.Labels[labelPersist] == "true", InUse: b.State == "started" && kept.Used(ctx, k.req.Identity.Home, b.Name, false),
 	}
 }
 
@@ -89,38 +89,6 @@ func stateOf(state string) string {
 	default:
 		return driver.StateDead
 	}
-}
-
-// lockWait bounds the wait for a process that makes or removes a sandbox; a listing goes on without.
-const (
-	lockWait   = 2 * time.Second
-	changeWait = 30 * time.Second
-)
-
-// used tells whether a process of this machine uses the sandbox. One that is being made or removed now is.
-func (k *keeper) used(ctx context.Context, b *box) bool {
-	used := true
-	_ = k.withLock(ctx, b.Name, lockWait, func(lock *kept.Lock) (err error) {
-		used, err = lock.InUse()
-		return err
-	})
-	return used
-}
-
-func (k *keeper) withLock(ctx context.Context, name string, wait time.Duration, do func(*kept.Lock) error) error {
-	lock, err := kept.Open(k.req.Identity.Home, name, false)
-	if err != nil {
-		return failure(driver.KindUnavailable, "%w", err)
-	}
-	defer lock.Close()
-	mctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	done, err := lock.Make(mctx)
-	if err != nil {
-		return failure(driver.KindUnavailable, "%w", err)
-	}
-	defer done()
-	return do(lock)
 }
 
 // find finds an own sandbox; nil where there is none of this id.
@@ -183,22 +151,7 @@ func (k *keeper) Stop(ctx context.Context, id string) error {
 	if err != nil || b == nil {
 		return err
 	}
-	s := &sandbox{api: k.api, plan: &plan{name: b.Name}, log: k.log}
-	return k.withLock(ctx, b.Name, changeWait, func(*kept.Lock) error {
-		if err := s.stop(ctx, b.ID); err != nil {
-			return err
-		}
-		sctx, cancel := context.WithTimeout(ctx, changeWait)
-		defer cancel()
-		err := poll(sctx, func() (bool, error) {
-			now, err := k.api.get(sctx, b.ID)
-			if cloudhttp.StatusOf(err) == http.StatusNotFound {
-				return true, nil
-			}
-			return err == nil && stateOf(now.State) != driver.StateRunning && now.State != "stopping", err
-		})
-		return k.api.explain("stopping the sandbox "+b.Name, err)
-	})
+	return kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(*kept.Lock) error { return k.api.stopAndWait(ctx, b.Name, b.ID) })
 }
 
 // Remove deletes a sandbox with its files, whatever data says: the service keeps nothing else.
@@ -207,7 +160,7 @@ func (k *keeper) Remove(ctx context.Context, id string, _ bool) (removed []strin
 	if err != nil || b == nil {
 		return nil, err
 	}
-	err = k.withLock(ctx, b.Name, changeWait, func(*kept.Lock) error { return k.removeBox(ctx, b) })
+	err = kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(*kept.Lock) error { return k.removeBox(ctx, b) })
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +173,7 @@ func (k *keeper) removeBox(ctx context.Context, b *box) error {
 		return k.api.explain("deleting the sandbox "+b.Name, err)
 	}
 	s := &sandbox{api: k.api}
-	gctx, cancel := context.WithTimeout(ctx, changeWait)
+	gctx, cancel := context.WithTimeout(ctx, kept.ChangeWait)
 	defer cancel()
 	return k.api.explain("deleting the sandbox "+b.Name, s.awaitGone(gctx, b.ID))
 }
@@ -244,10 +197,7 @@ func (k *keeper) Reap(ctx context.Context) ([]string, error) {
 		if b.Labels[labelPersist] != "false" || !ownerDead && !stopped {
 			continue
 		}
-		errs = append(errs, k.withLock(ctx, b.Name, lockWait, func(lock *kept.Lock) error {
-			if used, err := lock.InUse(); err != nil || used {
-				return err
-			}
+		errs = append(errs, kept.IfUnused(ctx, home, b.Name, false, kept.LookWait, func() error {
 			err := k.removeBox(ctx, b)
 			if err == nil {
 				removed = append(removed, taskOf(b.Labels))
@@ -258,25 +208,13 @@ func (k *keeper) Reap(ctx context.Context) ([]string, error) {
 	return removed, errors.Join(errs...)
 }
 
-// reapWait bounds a reaping behind the calls.
-const reapWait = 2 * time.Minute
-
 // reapBehind reaps behind the calls, unless a process of this home did so within the hour.
 func (s *sandbox) reapBehind() {
-	if s.alone() || !cloudbox.TakeTurn(s.req.Identity.Home, "daytona", time.Now()) {
+	if s.alone() {
 		return
 	}
-	s.behind(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, reapWait)
-		defer cancel()
-		k := &keeper{api: s.api, req: s.req, log: s.log}
-		removed, err := k.Reap(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.log.Debug("not every orphaned sandbox was deleted", "error", err)
-		}
-		for _, task := range removed {
-			s.log.Info("an orphaned sandbox was deleted", "task", task)
-		}
+	s.bashes.Behind(func(ctx context.Context) {
+		cloudbox.Reap(ctx, s.req.Identity.Home, "daytona", &keeper{api: s.api, req: s.req, log: s.log}, s.log)
 	})
 }
 

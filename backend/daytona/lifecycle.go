@@ -17,6 +17,8 @@ import (
 const (
 	// startWait bounds how long a sandbox may take to run: an image may have to be built.
 	startWait = 10 * time.Minute
+	// stopWait bounds how long it may take to stop.
+	stopWait = time.Minute
 	// firstPoll and lastPoll are how often its state is asked for meanwhile.
 	firstPoll = 50 * time.Millisecond
 	lastPoll  = 2 * time.Second
@@ -82,11 +84,7 @@ func (s *sandbox) decide(ctx context.Context, b *box) (replaced bool, err error)
 		return false, err
 	}
 	action, diff := kept.Decide(found, s.plan.settings)
-	parts := make([]string, len(diff))
-	for i, key := range diff {
-		parts[i] = fmt.Sprintf("%s (made with %q, now %q)", key, had[key], s.plan.settings[key])
-	}
-	differs := strings.Join(parts, ", ")
+	differs := kept.Describe(diff, had, s.plan.settings)
 	if action == kept.Refuse {
 		why := "it is kept, with its files"
 		if found.InUse {
@@ -220,6 +218,31 @@ func (s *sandbox) run(ctx context.Context, b *box) error {
 		}
 		return false, nil // it changes
 	})
+}
+
+// stop asks for a stop; it goes on behind. One that does not run is no error.
+func (a *api) stop(ctx context.Context, name, id string) error {
+	err := a.change(ctx, id, "stop")
+	if status := cloudhttp.StatusOf(err); status == http.StatusBadRequest || status == http.StatusNotFound || status == http.StatusConflict {
+		return nil
+	}
+	return a.explain("stopping the sandbox "+name, err)
+}
+
+// stopAndWait stops a sandbox and waits until it has stopped.
+func (a *api) stopAndWait(ctx context.Context, name, id string) error {
+	if err := a.stop(ctx, name, id); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopWait)
+	defer cancel()
+	return a.explain("stopping the sandbox "+name, poll(ctx, func() (bool, error) {
+		now, err := a.get(ctx, id)
+		if cloudhttp.StatusOf(err) == http.StatusNotFound {
+			return true, nil
+		}
+		return err == nil && stateOf(now.State) != driver.StateRunning && now.State != "stopping", err
+	}))
 }
 
 // poll asks again and again, less often with time, until done.

@@ -18,7 +18,7 @@ const maxSide = 999
 // BashPTY starts a bash on a terminal of the toolbox: its login shell is given a line to read by which it becomes the bash's leader.
 // What it shows before is passed over, as all that stands before the command's begin.
 func (s *sandbox) BashPTY(ctx context.Context, spec driver.BashSpec, rows, cols uint16) (driver.PTYProcess, error) {
-	if s.isClosed() {
+	if s.bashes.Closed() {
 		return nil, errClosed
 	}
 	mark := bashscript.CallVariable + "=" + spec.ID
@@ -36,9 +36,9 @@ func (s *sandbox) BashPTY(ctx context.Context, spec driver.BashSpec, rows, cols 
 		return nil, s.startFailed(ctx, fmt.Errorf("typing into a terminal: %w", err))
 	}
 	p := ptychannel.NewTerminal(t, ptychannel.TerminalSpec{
-		Name: "the sandbox " + s.plan.name, Kill: func(ctx context.Context) error { return s.kill(ctx, mark) }, Token: token,
+		Name: "the sandbox " + s.plan.name, Kill: func(ctx context.Context) error { return s.inside.Kill(ctx, mark) }, Token: token,
 	})
-	if !s.own(p) {
+	if !s.bashes.Own(p) {
 		return nil, errClosed
 	}
 	return p, nil

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,28 +38,14 @@ type sandbox struct {
 	unanswered int  // requests to make it
 	old        atomic.Bool
 
-	ctx    context.Context // done when the sandbox is closed
-	cancel context.CancelFunc
-	work   sync.WaitGroup
-
-	mu     sync.Mutex
-	closed bool
-	ended  bool // nothing more may be begun behind
-	live   map[carried]struct{}
-}
-
-// carried is a bash on the service's terminals.
-type carried interface {
-	Gone() <-chan struct{}
-	Abandon()
+	bashes *cloudbox.Bashes[cloudbox.Bash]
+	inside *cloudbox.Inside
 }
 
 const (
-	probeWait = time.Minute
-	// tidyWait bounds what is done in the sandbox behind calls and on Close, and endWait what it takes to stop or delete it.
-	tidyWait = 20 * time.Second
-	endWait  = 40 * time.Second
-	askWait  = 10 * time.Second
+	// endWait bounds what it takes to stop or delete the sandbox.
+	endWait = 40 * time.Second
+	askWait = 10 * time.Second
 )
 
 func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
@@ -71,17 +56,16 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox{api: a, req: req, log: req.Logger, owner: req.Identity.Owner, live: map[carried]struct{}{}}
+	s := &sandbox{api: a, req: req, log: req.Logger, owner: req.Identity.Owner, bashes: cloudbox.NewBashes[cloudbox.Bash]()}
 	if s.owner == "" {
 		s.owner = owner.NewID()
 	}
 	if s.plan, err = makePlan(req, a.hosted); err != nil {
 		return nil, err
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.inside = &cloudbox.Inside{Run: s.execute, Explain: a.explain, Name: s.plan.name, Log: s.log}
 	if err := s.open(ctx); err != nil {
-		s.cancel()
-		s.work.Wait()
+		s.bashes.End(false)
 		_ = s.lock.Close()
 		return nil, err
 	}
@@ -127,7 +111,7 @@ func (s *sandbox) enter(ctx context.Context) (err error) {
 	s.pool = ptychannel.NewPool(s.dialBash)
 	s.info = s.makeInfo()
 	notice := ""
-	s.files, notice = newFiles(s)
+	s.files, notice = cloudbox.FilesOf(s.req, s.around, s.plan.name, s.bash)
 	s.info.Notices = append(s.info.Notices, s.plan.notices...)
 	if notice != "" {
 		s.info.Notices = append(s.info.Notices, notice)
@@ -171,26 +155,11 @@ func (s *sandbox) progress(text string) {
 
 func (s *sandbox) Info() driver.Info { return s.info }
 
-// behind runs f behind the calls; its context is done when the sandbox is closed for good.
-func (s *sandbox) behind(f func(ctx context.Context)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ended {
-		s.work.Go(func() { f(s.ctx) })
-	}
-}
-
-func (s *sandbox) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
-}
-
 var errClosed = failure(driver.KindLost, "the sandbox is closed")
 
 // Bash starts a bash over two terminals.
 func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
-	if s.isClosed() {
+	if s.bashes.Closed() {
 		return nil, errClosed
 	}
 	return s.bash(ctx, spec)
@@ -204,33 +173,15 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	}
 	p, err := s.pool.Start(ctx, ptychannel.Spec{
 		Args: spec.Args, Env: env, Home: s.around.Home, Temp: s.around.Temp, Lease: s.req.Config.Duration("orphan_grace"),
-		Name: "the sandbox " + s.plan.name, Kill: func(ctx context.Context) error { return s.kill(ctx, mark) },
+		Name: "the sandbox " + s.plan.name, Kill: func(ctx context.Context) error { return s.inside.Kill(ctx, mark) },
 	})
 	if err != nil {
 		return nil, s.startFailed(ctx, err)
 	}
-	if !s.own(p) {
+	if !s.bashes.Own(p) {
 		return nil, errClosed
 	}
 	return p, nil
-}
-
-// own notes a bash until it is gone, or gives it up: false says that the sandbox is closed.
-func (s *sandbox) own(p carried) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.live == nil {
-		go p.Abandon()
-		return false
-	}
-	s.live[p] = struct{}{}
-	s.work.Go(func() {
-		<-p.Gone()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.live, p)
-	})
-	return true
 }
 
 // startFailed asks the service why no bash could be started.
@@ -249,15 +200,14 @@ func (s *sandbox) startFailed(ctx context.Context, err error) error {
 	return s.api.explain("cannot start a bash in the sandbox "+s.plan.name, err)
 }
 
-// kill ends what carries a call's mark, by the toolbox.
-func (s *sandbox) kill(ctx context.Context, mark string) error {
-	_, _, err := s.api.execute(ctx, s.toolbox, cloudbox.Line(cloudbox.KillScript, mark), tidyWait)
-	return err
+// execute runs a script of ours beside the calls.
+func (s *sandbox) execute(ctx context.Context, wait time.Duration, script string, args ...string) (string, int, error) {
+	return s.api.execute(ctx, s.toolbox, cloudbox.Line(script, args...), wait)
 }
 
 // Alive asks the service whether the sandbox runs.
 func (s *sandbox) Alive(ctx context.Context) error {
-	if s.isClosed() {
+	if s.bashes.Closed() {
 		return errClosed
 	}
 	b, err := s.api.get(ctx, s.box.ID)
@@ -279,7 +229,7 @@ func (s *sandbox) Alive(ctx context.Context) error {
 // Prepare brings the files of HERMES_HOME up to date. Whether the sandbox runs is asked when no channel to it is open that
 // proves it.
 func (s *sandbox) Prepare(ctx context.Context) ([]string, error) {
-	if s.isClosed() || s.files == nil {
+	if s.bashes.Closed() || s.files == nil {
 		return nil, nil
 	}
 	return s.files.Push(ctx), nil
@@ -288,13 +238,9 @@ func (s *sandbox) Prepare(ctx context.Context) ([]string, error) {
 // Close brings back what may come back, removes what was this process's alone, and stops a sandbox that persists, unless
 // another process uses it or something that was left in it still runs; another one is deleted.
 func (s *sandbox) Close(ctx context.Context) error {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	if !s.bashes.Close() {
 		return nil
 	}
-	s.closed = true
-	s.mu.Unlock()
 	alive := s.stillRuns(ctx)
 	if s.files != nil && alive {
 		s.files.Pull(context.WithoutCancel(ctx))
@@ -303,19 +249,7 @@ func (s *sandbox) Close(ctx context.Context) error {
 	defer cancel()
 	s.pool.Close()
 	stays, err := s.end(ectx, alive)
-	s.mu.Lock()
-	s.ended = !stays // in a sandbox that stays terminals are ended one by one
-	live := s.live
-	s.live = nil
-	s.mu.Unlock()
-	for p := range live {
-		p.Abandon()
-	}
-	if s.ended {
-		s.cancel()
-	}
-	s.work.Wait()
-	s.cancel()
+	s.bashes.End(stays) // in a sandbox that stays terminals are ended one by one
 	_ = s.lock.Close()
 	return err
 }
@@ -331,82 +265,47 @@ func (s *sandbox) stillRuns(ctx context.Context) bool {
 // end stops or deletes the sandbox, unless it stays as it is.
 func (s *sandbox) end(ctx context.Context, alive bool) (stays bool, err error) {
 	if s.alone() {
-		return false, s.api.explain("deleting the sandbox "+s.plan.name, s.api.remove(ctx, s.box.ID))
+		return false, s.remove(ctx)
 	}
-	busy := false
-	if alive {
-		busy = s.tidy(ctx)
-	}
+	busy := alive && s.inside.Tidy(ctx, s.info.PrivateDir)
 	_ = s.lock.Close()
-	lock, err := kept.Open(s.req.Identity.Home, s.plan.name, false)
-	if err != nil {
-		return true, err
-	}
-	defer lock.Close()
-	done, err := lock.Make(ctx)
-	if err != nil {
-		return true, err
-	}
-	defer done()
-	if used, err := lock.InUse(); err != nil || used {
-		return true, err
-	}
-	switch {
-	case !s.plan.persist:
-		return false, s.api.explain("deleting the sandbox "+s.plan.name, s.api.remove(ctx, s.box.ID))
-	case busy:
-		s.log.Info("the sandbox is left running for what was started in it", "sandbox", s.plan.name)
-		return true, nil
-	case alive:
-		return false, s.stop(ctx, s.box.ID)
-	}
-	return false, nil
+	stays = true
+	err = kept.IfUnused(ctx, s.req.Identity.Home, s.plan.name, false, endWait, func() error {
+		switch {
+		case !s.plan.persist:
+			stays = false
+			return s.remove(ctx)
+		case busy:
+			s.log.Info("the sandbox is left running for what was started in it", "sandbox", s.plan.name)
+			return nil
+		}
+		stays = false
+		if !alive {
+			return nil
+		}
+		return s.api.stop(ctx, s.plan.name, s.box.ID)
+	})
+	return stays, err
 }
 
-// stop asks for a stop; it goes on behind. One that does not run is no error.
-func (s *sandbox) stop(ctx context.Context, id string) error {
-	err := s.api.change(ctx, id, "stop")
-	if status := cloudhttp.StatusOf(err); status == http.StatusBadRequest || status == http.StatusNotFound || status == http.StatusConflict {
-		return nil
-	}
-	return s.api.explain("stopping the sandbox "+s.plan.name, err)
+func (s *sandbox) remove(ctx context.Context) error {
+	return s.api.explain("deleting the sandbox "+s.plan.name, s.api.remove(ctx, s.box.ID))
+}
+
+// Stop stops the sandbox, whatever runs in it; its files stay there.
+func (s *sandbox) Stop(ctx context.Context) error {
+	return s.api.stopAndWait(ctx, s.plan.name, s.box.ID)
 }
 
 func (s *sandbox) lookAround(ctx context.Context) (*cloudbox.Surroundings, error) {
-	wanted, notice := cloudbox.StartDir(s.req, hermesHome)
-	look := cloudbox.Look{Dir: wanted, Identity: s.req.Identity, Owner: s.owner, Keep: !s.alone(), Name: s.plan.name, Setting: "daytona_image"}
-	script, args := look.Script()
-	text, code, err := s.api.execute(ctx, s.toolbox, cloudbox.Line(script, args...), probeWait)
-	if err != nil {
-		return nil, s.api.explain("looking around in the sandbox "+s.plan.name, err)
-	}
-	a, err := look.Read(text, code)
-	if err == nil && notice != "" {
-		a.Notices = append(a.Notices, notice)
-	}
-	return a, err
-}
-
-// tidy removes what was this process's alone and tells whether something that was left in the sandbox still runs.
-func (s *sandbox) tidy(ctx context.Context) (busy bool) {
-	ctx, cancel := context.WithTimeout(ctx, tidyWait)
-	defer cancel()
-	text, _, err := s.api.execute(ctx, s.toolbox, cloudbox.Line(cloudbox.TidyScript, s.info.PrivateDir), tidyWait)
-	if err != nil {
-		s.log.Debug("temporary files stay in the sandbox", "sandbox", s.plan.name, "error", err)
-	}
-	return cloudbox.Busy(text)
+	look := cloudbox.Look{Identity: s.req.Identity, Owner: s.owner, Keep: !s.alone(), Name: s.plan.name, Setting: "daytona_image"}
+	look.Dir, look.Notice = cloudbox.StartDir(s.req, hermesHome)
+	return s.inside.LookAround(ctx, look)
 }
 
 // ListState lists the plain files in dir, which is the state or the private directory.
 func (s *sandbox) ListState(ctx context.Context, dir string) ([]driver.StateFile, error) {
-	dir, err := cloudbox.StateDir(s.info, dir)
-	if err != nil {
-		return nil, err
-	}
-	text, _, err := s.api.execute(ctx, s.toolbox, cloudbox.Line(cloudbox.ListScript, dir), tidyWait)
-	if err != nil {
-		return nil, s.api.explain("listing state files in the sandbox "+s.plan.name, err)
-	}
-	return cloudbox.StateFiles(text), nil
+	return s.inside.ListState(ctx, s.info, dir)
 }
+
+var _ driver.Stopper = (*sandbox)(nil)

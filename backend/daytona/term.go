@@ -266,7 +266,7 @@ func (t *term) Close() error {
 		if ended {
 			return
 		}
-		t.box.behind(func(ctx context.Context) {
+		t.box.bashes.Behind(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, deleteWait)
 			defer cancel()
 			if err := t.box.api.deleteTerminal(ctx, t.box.toolbox, t.id); err != nil {

@@ -119,34 +119,14 @@ func stateOf(state container.ContainerState) string {
 	}
 }
 
-// lockWait bounds the wait for a process that makes or removes a container; a listing goes on without.
-const lockWait = 2 * time.Second
-
 // used tells whether a process of this machine uses the container. One that is being made or removed now is.
 func (k *keeper) used(ctx context.Context, name string, labels map[string]string) bool {
-	used := true
-	_ = k.withLock(ctx, name, labels, lockWait, func(lock *kept.Lock) (err error) {
-		used, err = lock.InUse()
-		return err
-	})
-	return used
+	return kept.Used(ctx, k.req.Identity.Home, name, labels[labelShared] != "")
 }
 
 // withLock does what needs the right to make and remove a container.
 func (k *keeper) withLock(ctx context.Context, name string, labels map[string]string, wait time.Duration, do func(*kept.Lock) error) error {
-	lock, err := kept.Open(k.req.Identity.Home, name, labels[labelShared] != "")
-	if err != nil {
-		return failure(driver.KindUnavailable, "%w", err)
-	}
-	defer lock.Close()
-	mctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	done, err := lock.Make(mctx)
-	if err != nil {
-		return failure(driver.KindUnavailable, "%w", err)
-	}
-	defer done()
-	return do(lock)
+	return kept.With(ctx, k.req.Identity.Home, name, labels[labelShared] != "", wait, do)
 }
 
 // data are the directories of this machine that hold a container's files.

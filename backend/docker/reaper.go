@@ -124,7 +124,7 @@ func (k *keeper) reapOne(ctx context.Context, id string, ownerDead bool) (remove
 	if err != nil || !ok || !ownerDead && !k.stoppedLong(c) {
 		return false, err
 	}
-	err = k.withLock(ctx, nameOf(c), c.Config.Labels, lockWait, func(lock *kept.Lock) error {
+	err = k.withLock(ctx, nameOf(c), c.Config.Labels, kept.LookWait, func(lock *kept.Lock) error {
 		now, err := k.eng.ContainerInspect(ctx, c.ID, client.ContainerInspectOptions{})
 		if cerrdefs.IsNotFound(err) {
 			return nil

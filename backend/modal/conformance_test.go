@@ -177,7 +177,7 @@ func (a *account) observe(ctx context.Context, id string, stdin []byte, argv ...
 		}
 	}
 	o, err := a.e.Observe(ctx, id, stdin, argv...)
-	return drivertest.Observed{Stdout: o.Stdout, Stderr: o.Stderr, Code: o.Code}, err
+	return drivertest.Observed(o), err
 }
 
 func place(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place {
@@ -206,5 +206,6 @@ func placeAt(t testing.TB, e *emulator.Emulator, spec drivertest.PlaceSpec) *dri
 		Lose:  func(_ context.Context, where driver.Info) error { return e.Lose(where.SandboxID) },
 		Crash: func(_ context.Context, where driver.Info) error { return e.Lose(where.SandboxID) },
 		Idle:  func(_ context.Context, where driver.Info) error { return e.EndIdle(where.SandboxID) },
+		Wedge: func(_ context.Context, where driver.Info) (func() bool, error) { return e.Wedge(where.SandboxID) },
 	}
 }

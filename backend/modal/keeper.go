@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
-	"time"
 
 	sdk "github.com/modal-labs/modal-client/go"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	"github.com/elsewhere-sh/elsewhere/internal/safename"
@@ -34,7 +32,7 @@ func openKeeper(_ context.Context, req driver.OpenRequest) (driver.Keeper, error
 	if err != nil {
 		return nil, err
 	}
-	return &keeper{account: a, store: store{req.Identity.Home}, req: req, log: req.Logger}, nil
+	return &keeper{account: a, store: newStore(req.Identity.Home), req: req, log: req.Logger}, nil
 }
 
 func (k *keeper) Close() error {
@@ -64,7 +62,7 @@ func (k *keeper) all(ctx context.Context) ([]running, error) {
 	if err != nil {
 		return nil, k.account.explain(ctx, what, err)
 	}
-	notes := k.store.readNotes()
+	notes := k.store.ReadNotes()
 	var found []running
 	for sb, err := range list {
 		if err != nil {
@@ -116,7 +114,7 @@ func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 // stored are the files of this identity and profile that are remembered, by the image's id.
 func (k *keeper) stored() map[string]snapshot {
 	own := map[string]snapshot{}
-	for id, of := range k.store.readNotes().Snapshots {
+	for id, of := range k.store.ReadNotes().Snapshots {
 		if of.Identity == k.req.Identity.ID && of.Profile == k.req.Identity.Profile {
 			own[id] = of
 		}
@@ -127,36 +125,8 @@ func (k *keeper) stored() map[string]snapshot {
 func (k *keeper) info(ctx context.Context, r running) driver.SandboxInfo {
 	return driver.SandboxInfo{
 		Task: r.note.Task, ID: r.sb.SandboxID, Name: r.name, State: driver.StateRunning, Image: r.note.Image, Created: tagTime(r.tags[tagMade]),
-		Persistent: r.tags[tagPersist] == "true", InUse: k.used(ctx, r),
+		Persistent: r.tags[tagPersist] == "true", InUse: kept.Used(ctx, k.req.Identity.Home, r.name, false),
 	}
-}
-
-// used tells whether a process of this machine uses the sandbox. One that is being made or removed now is.
-func (k *keeper) used(ctx context.Context, r running) bool {
-	used := true
-	const lockWait = 2 * time.Second
-	_ = k.withLock(ctx, r.name, lockWait, func(lock *kept.Lock) (err error) {
-		used, err = lock.InUse()
-		return err
-	})
-	return used
-}
-
-// withLock does what needs the right to make and end a sandbox.
-func (k *keeper) withLock(ctx context.Context, name string, wait time.Duration, do func(*kept.Lock) error) error {
-	lock, err := kept.Open(k.req.Identity.Home, name, false)
-	if err != nil {
-		return failure(driver.KindUnavailable, "%w", err)
-	}
-	defer lock.Close()
-	mctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	done, err := lock.Make(mctx)
-	if err != nil {
-		return failure(driver.KindUnavailable, "%w", err)
-	}
-	defer done()
-	return do(lock)
 }
 
 // find gives the own sandbox of this id that runs, or the stored files; ok is false where there is neither.
@@ -211,7 +181,7 @@ func (k *keeper) Stop(ctx context.Context, id string) error {
 	if err != nil || !ok || r == nil {
 		return err
 	}
-	return k.withLock(ctx, r.name, changeWait, func(*kept.Lock) error {
+	return kept.With(ctx, k.req.Identity.Home, r.name, false, changeWait, func(*kept.Lock) error {
 		if r.tags[tagPersist] == "true" {
 			if err := k.as(*r).snapshotNow(ctx); err != nil {
 				return err
@@ -241,7 +211,7 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []st
 	if r != nil {
 		task, name = r.note.Task, r.name
 	}
-	err = k.withLock(ctx, name, changeWait, func(*kept.Lock) error {
+	err = kept.With(ctx, k.req.Identity.Home, name, false, changeWait, func(*kept.Lock) error {
 		if r != nil {
 			if !data && r.tags[tagPersist] == "true" {
 				if err := k.as(*r).snapshotNow(ctx); err != nil {
@@ -292,10 +262,7 @@ func (k *keeper) Reap(ctx context.Context) (removed []string, err error) {
 		if r.tags[tagPersist] != "false" || r.tags[tagMachine] != owner.Tag(home) || id == k.req.Identity.Owner || !slices.Contains(dead, id) && owner.Known(home, id) {
 			continue
 		}
-		err := k.withLock(ctx, r.name, 2*time.Second, func(lock *kept.Lock) error {
-			if used, err := lock.InUse(); err != nil || used {
-				return err
-			}
+		err := kept.IfUnused(ctx, home, r.name, false, kept.LookWait, func() error {
 			removed = append(removed, r.note.Task)
 			return k.account.end(ctx, r.sb)
 		})
@@ -304,40 +271,14 @@ func (k *keeper) Reap(ctx context.Context) (removed []string, err error) {
 	return removed, errors.Join(errs...)
 }
 
-const (
-	// reapEvery is how often an opening reaps at most, among all processes of one home, and reapWait bounds one reaping.
-	reapEvery = time.Hour
-	reapWait  = 2 * time.Minute
-)
-
 // reapBehind reaps behind the calls, unless a process of this home did so within the hour.
 func (s *sandbox) reapBehind() {
-	if alone(s.req) || !takeTurn(s.req.Identity.Home, time.Now()) {
+	if alone(s.req) {
 		return
 	}
 	s.behind(func() {
-		ctx, cancel := context.WithTimeout(s.ctx, reapWait)
-		defer cancel()
-		removed, err := (&keeper{account: s.account, store: s.store, req: s.req, log: s.log}).Reap(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.log.Debug("not every orphaned sandbox was ended", "error", err)
-		}
-		for _, task := range removed {
-			s.log.Info("an orphaned sandbox was ended", "task", task)
-		}
+		cloudbox.Reap(s.ctx, s.req.Identity.Home, "modal", &keeper{account: s.account, store: s.store, req: s.req, log: s.log}, s.log)
 	})
-}
-
-// takeTurn tells whether the last reaping of this home is long enough ago, and notes this one.
-func takeTurn(home string, now time.Time) bool {
-	stamp := filepath.Join(home, "elsewhere", "modal-reaped")
-	if st, err := os.Stat(stamp); err == nil && now.Sub(st.ModTime()) < reapEvery && !st.ModTime().After(now.Add(reapEvery)) {
-		return false
-	}
-	if err := os.MkdirAll(filepath.Dir(stamp), 0o700); err != nil {
-		return false
-	}
-	return os.WriteFile(stamp, nil, 0o600) == nil && os.Chtimes(stamp, now, now) == nil
 }
 
 var _ driver.Keeper = (*keeper)(nil)

@@ -3,7 +3,6 @@ package modal
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +17,7 @@ const (
 	// makeWait bounds the making of a sandbox, its image's build included.
 	makeWait = 5 * time.Minute
 	// changeWait bounds the wait for a sandbox that somebody else makes or ends, and changePoll is how often it is looked at.
-	changeWait = 30 * time.Second
+	changeWait = kept.ChangeWait
 	changePoll = 200 * time.Millisecond
 	// endWait bounds the end of a sandbox.
 	endWait = 30 * time.Second
@@ -158,7 +157,7 @@ func (s *sandbox) decide(ctx context.Context, sb *sdk.Sandbox, tags map[string]s
 	if tags[tagFingerprint] == s.plan.settings.Fingerprint() {
 		return false, nil
 	}
-	had := kept.Parse(s.store.readNotes().Boxes[s.plan.name].Settings)
+	had := kept.Parse(s.store.ReadNotes().Boxes[s.plan.name].Settings)
 	found := kept.Found{Settings: had, Persistent: tags[tagPersist] == "true"}
 	if found.InUse, err = s.lock.InUse(); err != nil {
 		return false, failure(driver.KindUnavailable, "%w", err)
@@ -170,7 +169,7 @@ func (s *sandbox) decide(ctx context.Context, sb *sdk.Sandbox, tags map[string]s
 			why = "another process uses it"
 		}
 		return false, failure(driver.KindConfig, "the sandbox of the task %q (%s) was made with other settings, and %s: %s; use another task (--task OTHER), or make it anew (elsewhere sandbox reset %s)",
-			s.req.Task, s.plan.name, why, describe(diff, had, s.plan.settings), s.req.Task)
+			s.req.Task, s.plan.name, why, kept.Describe(diff, had, s.plan.settings), s.req.Task)
 	}
 	if found.Persistent {
 		s.sb = sb
@@ -181,20 +180,8 @@ func (s *sandbox) decide(ctx context.Context, sb *sdk.Sandbox, tags map[string]s
 	if err := s.account.end(ctx, sb); err != nil {
 		return false, err
 	}
-	s.say("the sandbox was made again, since it had been made with other settings: " + describe(diff, had, s.plan.settings))
+	s.say("the sandbox was made again, since it had been made with other settings: " + kept.Describe(diff, had, s.plan.settings))
 	return true, nil
-}
-
-// describe lists settings that differ with both values.
-func describe(diff []string, had, want kept.Settings) string {
-	if len(had) == 0 {
-		return "which is not known here"
-	}
-	var parts []string
-	for _, key := range diff {
-		parts = append(parts, fmt.Sprintf("%s (made with %q, now %q)", key, had[key], want[key]))
-	}
-	return strings.Join(parts, ", ")
 }
 
 func (s *sandbox) say(notice string) { s.plan.notices = append(s.plan.notices, notice) }
@@ -230,7 +217,7 @@ func (s *sandbox) make(ctx context.Context, app *sdk.App) error {
 		s.say(s.restored)
 	}
 	if s.plan.name != "" {
-		note := boxNote{Task: s.req.Task, Settings: s.plan.settings.String(), Image: s.plan.image, Made: time.Now()}
+		note := boxNote{Task: s.req.Task, Settings: s.plan.settings.String(), Image: s.plan.image, From: from, Made: time.Now()}
 		if err := s.store.note(ctx, s.plan.name, note); err != nil {
 			s.log.Debug("it is not noted what a sandbox was made with", "sandbox", s.plan.name, "error", err)
 		}
@@ -265,8 +252,7 @@ func (s *sandbox) stored(ctx context.Context) (image *sdk.Image, id string, err 
 	for {
 		id, of, noted, err := s.store.find(s.plan.key)
 		if err != nil {
-			s.say(err.Error() + "; the sandbox starts without earlier files")
-			return nil, "", nil
+			return nil, "", failure(driver.KindConfig, "%w", err)
 		}
 		if id == "" || id == gone {
 			return nil, "", nil
@@ -290,6 +276,16 @@ func (s *sandbox) stored(ctx context.Context) (image *sdk.Image, id string, err 
 		}
 		s.restored = "the sandbox was made again from its stored files; they are as of " + from + ", and what ran in it then is gone"
 		return image, id, nil
+	}
+}
+
+// tellOfOthers says that Hermes has stored files that are not in the sandbox.
+func (s *sandbox) tellOfOthers() {
+	if !s.plan.persistent {
+		return
+	}
+	if other := s.store.others(s.plan.key, s.plan.name); other != "" {
+		s.say("Hermes has stored files for this task (" + other + ") that are not in this sandbox, which goes on with its own; `elsewhere sandbox rm` gives these up, and the next run starts with those")
 	}
 }
 

@@ -69,7 +69,7 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 		account: a, plan: p, req: req, log: req.Logger, live: map[*process]struct{}{}, snapping: make(chan struct{}, 1), quiet: time.Now(),
 	}
 	if !alone(req) {
-		s.store.home = req.Identity.Home
+		s.store = newStore(req.Identity.Home)
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	around, err := s.enter(ctx)
@@ -80,6 +80,7 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 		a.close()
 		return nil, err
 	}
+	s.tellOfOthers()
 	s.makeInfo(around)
 	s.found.Store(&around.files)
 	s.files = newFiles(s)
@@ -296,23 +297,25 @@ func (s *sandbox) endUnused(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, endWait)
 	defer cancel()
-	if s.lock != nil {
-		s.giveUp()
-		lock, err := kept.Open(s.req.Identity.Home, s.plan.name, false)
-		if err != nil {
-			return err
-		}
-		defer lock.Close()
-		done, err := lock.Make(ctx)
-		if err != nil {
-			return err
-		}
-		defer done()
-		if used, err := lock.InUse(); err != nil || used {
+	if s.lock == nil {
+		return s.account.end(ctx, s.sb)
+	}
+	s.giveUp()
+	return kept.IfUnused(ctx, s.req.Identity.Home, s.plan.name, false, endWait, func() error { return s.account.end(ctx, s.sb) })
+}
+
+// Stop stores the files of a sandbox that persists and ends it, whoever uses it.
+func (s *sandbox) Stop(ctx context.Context) error {
+	if s.plan.persistent && s.gone.Load() == nil {
+		if err := s.snapshotNow(ctx); err != nil && classify(err) != driver.KindLost {
 			return err
 		}
 	}
-	return s.account.end(ctx, s.sb)
+	if err := s.account.end(ctx, s.sb); err != nil {
+		return err
+	}
+	_ = s.lose("the sandbox " + s.sb.SandboxID + " has ended")
+	return nil
 }
 
 func (s *sandbox) isDirty() bool {
@@ -326,4 +329,5 @@ var (
 	_ driver.StateRemover = (*sandbox)(nil)
 	_ driver.StateLister  = (*sandbox)(nil)
 	_ driver.Snapshotter  = (*sandbox)(nil)
+	_ driver.Stopper      = (*sandbox)(nil)
 )

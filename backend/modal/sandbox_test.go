@@ -601,3 +601,66 @@ func TestTheReaperEndsWhatADeadOwnerLeft(t *testing.T) {
 		t.Error("another one was ended")
 	}
 }
+
+// TestWhatHermesStoresMeanwhileIsKeptAndTold has Hermes write its record before and after the sandbox's files are stored.
+func TestWhatHermesStoresMeanwhileIsKeptAndTold(t *testing.T) {
+	a := own(t)
+	hermes := func() string {
+		t.Helper()
+		image, err := a.e.MakeImage(map[string]string{"/work/f": "of Hermes\n"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.writeTable(t, map[string]string{"direct:default": image})
+		return image
+	}
+	// After: it goes on from what Hermes stored.
+	sb := a.mustOpen(t, ends)
+	run(t, sb, "mkdir -p /work; echo own > /work/f", "")
+	closeIt(t, sb)
+	first := hermes()
+	sb = a.mustOpen(t, ends)
+	run(t, sb, "cat /work/f; echo more >> /work/f", "of Hermes\n")
+	closeIt(t, sb)
+	if now := a.table(t)["direct:default"]; now == first || !slices.Contains(a.e.Images(), now) {
+		t.Errorf("remembered is %q, Hermes' was %q", now, first)
+	}
+
+	// Before: neither loses anything, and it is told until the own files are given up.
+	sb = a.mustOpen(t, ends)
+	run(t, sb, "echo again >> /work/f", "")
+	second := hermes()
+	for _, text := range []string{"of Hermes\nmore\nagain\n", "of Hermes\nmore\nagain\nlast\n"} {
+		closeIt(t, sb)
+		if now := a.table(t)["direct:default"]; now != second {
+			t.Fatalf("remembered is %q, Hermes' is %q", now, second)
+		}
+		sb = a.mustOpen(t, ends)
+		if res := run(t, sb, "cat /work/f; echo last >> /work/f", text); !said(res, second) {
+			t.Errorf("it is not told: %q", res.Notices)
+		}
+	}
+	closeIt(t, sb)
+	if len(a.e.Images()) != 1 {
+		t.Errorf("stored are %q", a.e.Images())
+	}
+	req, err := a.request(nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep, err := modal.Backend().Keeper(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keep.Close()
+	list, err := keep.List(t.Context())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if _, err := keep.Remove(t.Context(), list[0].ID, true); err != nil || len(a.e.Images()) != 0 {
+		t.Errorf("%v; stored are %q", err, a.e.Images())
+	}
+	if res := run(t, a.mustOpen(t, ends), "cat /work/f", "of Hermes\n"); said(res, second) {
+		t.Errorf("%q", res.Notices)
+	}
+}

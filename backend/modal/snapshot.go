@@ -7,6 +7,7 @@ import (
 	sdk "github.com/modal-labs/modal-client/go"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 )
 
 const (
@@ -35,7 +36,7 @@ func (s *sandbox) snapshotNow(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	ctx, cancel := context.WithTimeout(ctx, snapshotWait+storeWait)
+	ctx, cancel := context.WithTimeout(ctx, snapshotWait+cloudbox.RecordWait)
 	defer cancel()
 	s.mu.Lock()
 	s.dirty = s.calls > 0 // what changes from now on is not in it
@@ -44,12 +45,16 @@ func (s *sandbox) snapshotNow(ctx context.Context) error {
 	id, err := s.snapshot(ctx)
 	if err == nil {
 		var old []string
-		old, err = s.store.put(ctx, id, snapshot{
+		var other string
+		old, other, err = s.store.put(ctx, id, snapshot{
 			Key: s.plan.key, Name: s.plan.name, Task: s.req.Task, Identity: s.req.Identity.ID, Profile: s.req.Identity.Profile, Image: s.plan.image, At: at,
 		})
 		if err != nil {
 			err = failure(driver.KindUnavailable, "the sandbox's files are stored as %s, and that cannot be noted: %w; set modal_image to this id to have them", id, err)
 		} else {
+			if other != "" {
+				s.log.Warn("Hermes has stored other files for the task: its record is left as it is", "task", s.req.Task, "sandbox", s.plan.name, "stored", other, "own", id)
+			}
 			removed := s.account.deleteImages(ctx, old, s.log.Debug)
 			if err := s.store.forget(ctx, removed); err != nil {
 				s.log.Debug("the notes of old stored files stay", "error", err)

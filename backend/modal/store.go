@@ -1,26 +1,21 @@
 package modal
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/gofrs/flock"
-
-	"github.com/elsewhere-sh/elsewhere/internal/atomicfile"
+	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 )
 
 // store remembers where the files of tasks are: modal_snapshots.json in Hermes' form (a task's key and an image's id), which
-// Hermes reads and writes too, and beside it what Hermes' form has no room for. Each change is made whole, under a lock. With no
-// home it remembers nothing.
-type store struct{ home string }
+// Hermes reads and writes too, and notes beside it. What Hermes has stored since a sandbox was made is never replaced there: what the
+// sandbox stores is then noted alone, and goes before Hermes' until it is given up.
+type store struct{ cloudbox.Record[notes] }
+
+func newStore(home string) store {
+	return store{cloudbox.Record[notes]{Home: home, File: "modal_snapshots.json", Name: "modal"}}
+}
 
 // notes is what Hermes' form has no room for.
 type notes struct {
@@ -39,6 +34,8 @@ type snapshot struct {
 	Profile  string    `json:"profile"`
 	Image    string    `json:"image"` // from which the first sandbox was made
 	At       time.Time `json:"at"`
+	// Beside says that the record has what Hermes stored meanwhile.
+	Beside bool `json:"beside,omitempty"`
 }
 
 // boxNote is what a sandbox was made with.
@@ -46,130 +43,101 @@ type boxNote struct {
 	Task     string    `json:"task"`
 	Settings string    `json:"settings"`
 	Image    string    `json:"image"`
+	From     string    `json:"from,omitempty"` // the image with the stored files that it started on
 	Made     time.Time `json:"made"`
 }
 
-// storeWait bounds the wait for another process that changes the store.
-const storeWait = 10 * time.Second
-
-func (s store) file() string  { return filepath.Join(s.home, "modal_snapshots.json") }
-func (s store) notes() string { return filepath.Join(s.home, "elsewhere", "modal.json") }
-
-// legacy is the key that old versions of Hermes used, or "".
+// legacy is the key that old versions of Hermes used.
 func legacy(key string) string { return strings.TrimPrefix(key, "direct:") }
 
-// read gives the whole table; a file that is not there is an empty one.
-func (s store) read() (map[string]json.RawMessage, error) {
-	table := map[string]json.RawMessage{}
-	text, err := os.ReadFile(s.file())
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(bytes.TrimSpace(text)) == 0 {
-		return table, nil
+// recorded is what the record has for a key.
+func recorded(t cloudbox.Table, key string) string {
+	if id := t.Of(key); id != "" {
+		return id
 	}
-	if err == nil {
-		err = json.Unmarshal(text, &table)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the record of stored files cannot be read: %s: %w", s.file(), err)
-	}
-	return table, nil
+	return t.Of(legacy(key))
 }
 
-func (s store) readNotes() notes {
-	var n notes
-	if text, err := os.ReadFile(s.notes()); err == nil {
-		_ = json.Unmarshal(text, &n) // what was there is then not known any more
-	}
-	if n.Snapshots == nil {
-		n.Snapshots = map[string]snapshot{}
-	}
-	if n.Boxes == nil {
-		n.Boxes = map[string]boxNote{}
-	}
-	return n
-}
-
-// change calls f with both tables and writes what it left, under the lock; f says whether it changed anything.
-func (s store) change(ctx context.Context, f func(table map[string]json.RawMessage, n *notes) bool) error {
-	if s.home == "" {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(s.notes()), 0o700); err != nil {
-		return err
-	}
-	lock := flock.New(s.notes()+".lock", flock.SetPermissions(0o600))
-	lctx, cancel := context.WithTimeout(ctx, storeWait)
-	defer cancel()
-	if _, err := lock.TryLockContext(lctx, 10*time.Millisecond); err != nil {
-		return fmt.Errorf("%s: %w", lock.Path(), err)
-	}
-	defer lock.Close()
-	table, err := s.read()
-	if err != nil {
-		// It is kept for people; what it said cannot be saved by anybody else.
-		if merr := os.Rename(s.file(), fmt.Sprintf("%s.bad-%d", s.file(), time.Now().Unix())); merr != nil {
-			return errors.Join(err, merr)
+// newest is the last image of ours that is noted for a key and not in the record, "" for none.
+func (n *notes) newest(key string) (id string) {
+	for image, of := range n.Snapshots {
+		if of.Key == key && of.Beside && (id == "" || of.At.After(n.Snapshots[id].At)) {
+			id = image
 		}
-		table = map[string]json.RawMessage{}
 	}
-	n := s.readNotes()
-	if !f(table, &n) {
-		return nil
-	}
-	text, err := json.MarshalIndent(table, "", "  ")
-	if err != nil {
-		return err
-	}
-	more, err := json.MarshalIndent(n, "", "  ")
-	if err != nil {
-		return err
-	}
-	// The notes first: a snapshot that no note knows is taken for Hermes', and is never removed.
-	if err := atomicfile.Write(s.notes(), more, 0o600); err != nil {
-		return err
-	}
-	return atomicfile.Write(s.file(), text, 0o600)
+	return id
+}
+
+// foreign tells whether an image in the record is Hermes', and not the one that the sandbox of this name started on.
+func (n *notes) foreign(id, name string) bool {
+	_, own := n.Snapshots[id]
+	return id != "" && !own && id != n.Boxes[name].From
 }
 
 // find gives the image that holds a task's files, "" where there is none, and what is noted of it.
 func (s store) find(key string) (id string, of snapshot, noted bool, err error) {
-	if s.home == "" {
-		return "", snapshot{}, false, nil
-	}
-	table, err := s.read()
+	table, err := s.Read()
 	if err != nil {
 		return "", snapshot{}, false, err
 	}
-	for _, k := range []string{key, legacy(key)} {
-		if raw, ok := table[k]; ok && json.Unmarshal(raw, &id) == nil && id != "" {
-			break
-		}
+	n := s.ReadNotes()
+	if id = n.newest(key); id == "" {
+		id = recorded(table, key)
 	}
-	of, noted = s.readNotes().Snapshots[id]
+	of, noted = n.Snapshots[id]
 	return id, of, noted, nil
 }
 
-// put remembers a new image in place of the old ones, and gives those that we made and nobody needs any more.
-func (s store) put(ctx context.Context, id string, of snapshot) (old []string, err error) {
-	err = s.change(ctx, func(table map[string]json.RawMessage, n *notes) bool {
-		for image, other := range n.Snapshots {
-			if other.Key == of.Key && image != id {
+// others gives the image that Hermes has stored for a key and that is not in the sandbox of this name, "" for none.
+func (s store) others(key, name string) string {
+	table, err := s.Read()
+	if err != nil {
+		return ""
+	}
+	n := s.ReadNotes()
+	if id := recorded(table, key); n.foreign(id, name) {
+		return id
+	}
+	return ""
+}
+
+// put remembers a new image in place of the old ones, and gives those of ours that nobody needs any more: the new one itself, where
+// another process has stored a later state meanwhile. What Hermes has stored since is left in the record, and given.
+func (s store) put(ctx context.Context, id string, of snapshot) (old []string, other string, err error) {
+	err = s.Change(ctx, func(table cloudbox.Table, n *notes) bool {
+		old, other = nil, ""
+		there := recorded(table, of.Key)
+		for _, image := range []string{there, n.newest(of.Key)} {
+			if n.Snapshots[image].At.After(of.At) {
+				old = []string{id}
+				return false
+			}
+		}
+		if of.Beside = n.foreign(there, of.Name); of.Beside {
+			other = there
+		} else {
+			table.Set(of.Key, id)
+			delete(table, legacy(of.Key))
+		}
+		for image, earlier := range n.Snapshots {
+			if earlier.Key == of.Key && image != id {
 				old = append(old, image)
 			}
 		}
-		table[of.Key], _ = json.Marshal(id) // a string always marshals
-		delete(table, legacy(of.Key))
+		if n.Snapshots == nil {
+			n.Snapshots = map[string]snapshot{}
+		}
 		n.Snapshots[id] = of
 		return true
 	})
-	return old, err
+	return old, other, err
 }
 
 // drop forgets an image that is gone, wherever it is still the one that is remembered.
 func (s store) drop(ctx context.Context, id string) error {
-	return s.change(ctx, func(table map[string]json.RawMessage, n *notes) bool {
-		for key, raw := range table {
-			var there string
-			if json.Unmarshal(raw, &there) == nil && there == id {
+	return s.Change(ctx, func(table cloudbox.Table, n *notes) bool {
+		for key := range table {
+			if table.Of(key) == id {
 				delete(table, key)
 			}
 		}
@@ -183,7 +151,7 @@ func (s store) forget(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return s.change(ctx, func(_ map[string]json.RawMessage, n *notes) bool {
+	return s.Change(ctx, func(_ cloudbox.Table, n *notes) bool {
 		for _, id := range ids {
 			delete(n.Snapshots, id)
 		}
@@ -193,7 +161,10 @@ func (s store) forget(ctx context.Context, ids []string) error {
 
 // note remembers what a sandbox was made with.
 func (s store) note(ctx context.Context, name string, of boxNote) error {
-	return s.change(ctx, func(_ map[string]json.RawMessage, n *notes) bool {
+	return s.Change(ctx, func(_ cloudbox.Table, n *notes) bool {
+		if n.Boxes == nil {
+			n.Boxes = map[string]boxNote{}
+		}
 		n.Boxes[name] = of
 		return true
 	})

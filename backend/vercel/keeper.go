@@ -59,7 +59,7 @@ func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 func (k *keeper) info(ctx context.Context, b *box) driver.SandboxInfo {
 	return driver.SandboxInfo{
 		Task: k.task(b), ID: b.Name, Name: b.Name, State: stateOf(b.Status), Image: b.Image + b.Runtime, Created: stamp(b.Created), Data: []string{},
-		Persistent: b.Persistent, InUse: stateOf(b.Status) == driver.StateRunning && k.used(ctx, b),
+		Persistent: b.Persistent, InUse: stateOf(b.Status) == driver.StateRunning && kept.Used(ctx, k.req.Identity.Home, b.Name, false),
 	}
 }
 
@@ -73,38 +73,6 @@ func stateOf(status string) string {
 	default:
 		return driver.StateDead
 	}
-}
-
-// lockWait bounds the wait for a process that makes or removes a sandbox; a listing goes on without.
-const (
-	lockWait   = 2 * time.Second
-	changeWait = 30 * time.Second
-)
-
-// used tells whether a process of this machine uses the sandbox. One that is being made or removed now is.
-func (k *keeper) used(ctx context.Context, b *box) bool {
-	used := true
-	_ = k.withLock(ctx, b.Name, lockWait, func(lock *kept.Lock) (err error) {
-		used, err = lock.InUse()
-		return err
-	})
-	return used
-}
-
-func (k *keeper) withLock(ctx context.Context, name string, wait time.Duration, do func(*kept.Lock) error) error {
-	lock, err := kept.Open(k.req.Identity.Home, name, false)
-	if err != nil {
-		return failure(driver.KindUnavailable, "%w", err)
-	}
-	defer lock.Close()
-	mctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	done, err := lock.Make(mctx)
-	if err != nil {
-		return failure(driver.KindUnavailable, "%w", err)
-	}
-	defer done()
-	return do(lock)
 }
 
 // find finds an own sandbox; nil where there is none of this id.
@@ -157,7 +125,7 @@ func (k *keeper) Stop(ctx context.Context, id string) error {
 	if err != nil || b == nil {
 		return err
 	}
-	return k.withLock(ctx, b.Name, changeWait, func(*kept.Lock) error {
+	return kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(*kept.Lock) error {
 		b, err := k.find(ctx, b.Name) // it may have changed until now
 		if err != nil || b == nil {
 			return err
@@ -188,7 +156,7 @@ func (k *keeper) record(ctx context.Context, b *box, snapshot string) error {
 	return err
 }
 
-func (k *keeper) store() store { return store{k.req.Identity.Home} }
+func (k *keeper) store() store { return newStore(k.req.Identity.Home) }
 
 // task is a sandbox's task. The tag has no room for a long one: its name tells whether it is whole, and else it is noted.
 func (k *keeper) task(b *box) string {
@@ -212,7 +180,7 @@ func (k *keeper) Remove(ctx context.Context, id string, _ bool) (removed []strin
 	if err != nil || b == nil {
 		return nil, err
 	}
-	err = k.withLock(ctx, b.Name, changeWait, func(*kept.Lock) error {
+	err = kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(*kept.Lock) error {
 		b, err := k.find(ctx, b.Name) // it may have changed until now
 		if err != nil || b == nil {
 			return err
@@ -246,10 +214,7 @@ func (k *keeper) Reap(ctx context.Context) ([]string, error) {
 		if !k.orphaned(b, dead) {
 			continue
 		}
-		errs = append(errs, k.withLock(ctx, b.Name, lockWait, func(lock *kept.Lock) error {
-			if used, err := lock.InUse(); err != nil || used {
-				return err
-			}
+		errs = append(errs, kept.IfUnused(ctx, k.req.Identity.Home, b.Name, false, kept.LookWait, func() error {
 			// It was listed without the lock: another one may have its name now.
 			now, err := k.find(ctx, b.Name)
 			if err != nil || now == nil || now.Created != b.Created || now.Tags[tagOwner] != b.Tags[tagOwner] || !k.orphaned(now, dead) {
@@ -273,25 +238,13 @@ func (k *keeper) orphaned(b *box, dead []string) bool {
 	return !b.Persistent && (ownerDead || stopped)
 }
 
-// reapWait bounds a reaping behind the calls.
-const reapWait = 2 * time.Minute
-
 // reapBehind reaps behind the calls, unless a process of this home did so within the hour.
 func (s *sandbox) reapBehind() {
-	if alone(s.req) || !cloudbox.TakeTurn(s.req.Identity.Home, "vercel", time.Now()) {
+	if alone(s.req) {
 		return
 	}
-	s.behind(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, reapWait)
-		defer cancel()
-		k := &keeper{api: s.api, req: s.req, log: s.log}
-		removed, err := k.Reap(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.log.Debug("not every orphaned sandbox was deleted", "error", err)
-		}
-		for _, task := range removed {
-			s.log.Info("an orphaned sandbox was deleted", "task", task)
-		}
+	s.bashes.Behind(func(ctx context.Context) {
+		cloudbox.Reap(ctx, s.req.Identity.Home, "vercel", &keeper{api: s.api, req: s.req, log: s.log}, s.log)
 	})
 }
 

@@ -139,18 +139,15 @@ func (s *sandbox) decide(ctx context.Context, st *state, running bool) (replaced
 			return false, err
 		}
 		action, diff := kept.Decide(found, s.plan.settings)
-		parts := make([]string, len(diff))
-		for i, key := range diff {
-			parts[i] = fmt.Sprintf("%s (made with %q, now %q)", key, had[key], s.plan.settings[key])
-		}
-		why = "it had been made with other settings: " + strings.Join(parts, ", ")
+		differs := kept.Describe(diff, had, s.plan.settings)
+		why = "it had been made with other settings: " + differs
 		if action == kept.Refuse {
-			kept := "it is kept, with its files"
+			state := "it is kept, with its files"
 			if found.InUse {
-				kept = "another process uses it"
+				state = "another process uses it"
 			}
 			return false, failure(driver.KindConfig, "the sandbox of the task %q (%s) was made with other settings, and %s: %s; use another task (--task OTHER), or make it anew (elsewhere sandbox reset %s)",
-				s.req.Task, s.plan.name, kept, strings.Join(parts, ", "), s.req.Task)
+				s.req.Task, s.plan.name, state, differs, s.req.Task)
 		}
 	}
 	s.say("the sandbox was made again, since " + why)
@@ -302,17 +299,17 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // mind has the service let the sandbox run longer while commands run in it, until it is closed.
-func (s *sandbox) mind() {
+func (s *sandbox) mind(ctx context.Context) {
 	ticker := time.NewTicker(min(time.Minute, s.plan.life/4))
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-		case <-s.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 		if s.busy() {
-			s.prolong(s.ctx)
+			s.prolong(ctx)
 		}
 	}
 }
@@ -341,11 +338,5 @@ func (s *sandbox) removeLeftovers() {
 	if len(dirs) == 0 {
 		return
 	}
-	s.behind(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, tidyWait)
-		defer cancel()
-		if _, _, err := s.execute(ctx, `rm -rf -- "$@"`, dirs...); err != nil && ctx.Err() == nil {
-			s.log.Debug("what dead processes left was not removed", "error", err)
-		}
-	})
+	s.bashes.Behind(func(ctx context.Context) { s.inside.RemoveDirs(ctx, dirs) })
 }

@@ -3,7 +3,6 @@
 package vercel_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,6 +20,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/backend/vercel"
 	"github.com/elsewhere-sh/elsewhere/driver"
 	emulator "github.com/elsewhere-sh/elsewhere/test/cloud/vercel"
+	"github.com/elsewhere-sh/elsewhere/test/cloud/victim"
 )
 
 // Here is what must not lose files that the service stores.
@@ -304,42 +303,52 @@ func TestTheReaperLeavesWhatHasTakenAnOrphansPlace(t *testing.T) {
 	}
 }
 
-// closesVar is set in the process that TestAKillWhileFilesAreStoredLosesNothing kills; it holds the HERMES_HOME.
-const closesVar = "ELSEWHERE_VERCEL_CLOSES"
-
-func TestAKillWhileFilesAreStoredLosesNothing(t *testing.T) {
-	if home := os.Getenv(closesVar); home != "" {
-		w := &world{t: t, home: home, environ: os.Environ()}
+// TestAKillLosesNothingThatWasStored ends a process by KILL before, while and after the service stores the files of its sandbox on close.
+func TestAKillLosesNothingThatWasStored(t *testing.T) {
+	if _, is := victim.Is(); is {
+		w := &world{t: t, home: os.Getenv("HERMES_HOME"), environ: os.Environ()}
 		sb := w.open("web")
-		w.want(w.session(sb, ""), `echo second > /root/file`, "")
-		w.closes(sb)
+		w.want(w.session(sb, ""), `echo second > /root/file; : > /root/done`, "")
+		_ = sb.Close(w.ctx())
 		return
 	}
-	w := newWorld(t)
-	sb := w.open("web")
-	w.want(w.session(sb, ""), `echo first > /root/file`, "")
-	w.closes(sb)
-	before := w.srv.Requests(stopping)
-	w.srv.Fail(stopping, 1, emulator.Fault{Hang: true, After: true})
-	ctx, cancel := context.WithCancel(w.ctx())
-	defer cancel()
-	child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestAKillWhileFilesAreStoredLosesNothing$")
-	child.Env = append(slices.Clone(w.environ), closesVar+"="+w.home, "TMPDIR="+t.TempDir())
-	var said strings.Builder
-	child.Stdout, child.Stderr = &said, &said
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w.await("the files are being stored", func() bool { return w.srv.Requests(stopping) > before })
-	cancel() // by KILL
-	if err := child.Wait(); err == nil {
-		t.Fatalf("it was not killed:\n%s", said.String())
-	}
-	sb = w.open("web")
-	w.want(w.session(sb, ""), `cat /root/file`, "second\n")
-	w.await("the record names what was stored last", func() bool { return w.record()["web"] == w.newest() })
-	w.closes(sb)
-	if got := w.record()["web"]; got != w.newest() {
-		t.Errorf("the record is %q", got)
+	srv := serve(t)
+	for _, c := range []struct {
+		name   string
+		fault  emulator.Fault
+		asked  bool // it is killed when the stop has been asked for
+		stored int  // and so many states are stored
+	}{
+		{"before", emulator.Fault{Hang: true}, false, 1},
+		{"a stop that was not taken", emulator.Fault{Hang: true}, true, 1},
+		{"stored and not known", emulator.Fault{Hang: true, After: true}, true, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := worldOf(t, srv, nil)
+			sb := w.open("web")
+			w.want(w.session(sb, ""), `echo first > /root/file`, "")
+			w.closes(sb)
+			name := w.one()
+			srv.Fail(stopping, 1, c.fault)
+			before := srv.Requests(stopping)
+			victim.Kill(t, w.environ, "", func() bool {
+				if c.asked {
+					return srv.Requests(stopping) > before && len(srv.Snapshots(w.account)) == c.stored
+				}
+				return srv.State(name) == "running" && w.see(name, `[ -e /root/done ] && echo yes`) == "yes\n"
+			})
+			srv.Heal()
+			if _, life := srv.Size(name); life == 0 || life > 30*time.Minute {
+				t.Errorf("it runs for %v", life)
+			}
+			srv.Lapse(name) // as it is when its time is over
+			sb = w.open("web")
+			w.want(w.session(sb, ""), `cat /root/file`, "second\n")
+			w.await("the record names what was stored last", func() bool { return w.record()["web"] == w.newest() })
+			w.closes(sb)
+			if got := w.record()["web"]; got != w.newest() {
+				t.Errorf("the record is %q", got)
+			}
+		})
 	}
 }

@@ -18,7 +18,7 @@ func (terminalProcess) busy() bool { return true }
 
 // BashPTY starts a bash on a terminal of the session's, as the service's client does.
 func (s *sandbox) BashPTY(ctx context.Context, spec driver.BashSpec, rows, cols uint16) (driver.PTYProcess, error) {
-	if s.isClosed() {
+	if s.bashes.Closed() {
 		return nil, errClosed
 	}
 	mark := bashscript.CallVariable + "=" + spec.ID
@@ -28,9 +28,9 @@ func (s *sandbox) BashPTY(ctx context.Context, spec driver.BashSpec, rows, cols 
 		return nil, s.startFailed(ctx, err)
 	}
 	p := terminalProcess{ptychannel.NewTerminal(t, ptychannel.TerminalSpec{
-		Name: "the sandbox " + s.plan.name, Kill: func(ctx context.Context) error { return s.kill(ctx, mark) },
+		Name: "the sandbox " + s.plan.name, Kill: func(ctx context.Context) error { return s.inside.Kill(ctx, mark) },
 	})}
-	if !s.own(p) {
+	if !s.bashes.Own(p) {
 		return nil, errClosed
 	}
 	return p, nil

@@ -42,16 +42,12 @@ type sandbox struct {
 	lost       bool   // files that were stored are gone at the service
 	before     string // what was stored before those, "" for nothing
 
-	ctx    context.Context // done when the sandbox is closed
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	bashes *cloudbox.Bashes[carried]
+	inside *cloudbox.Inside
 
-	mu     sync.Mutex
-	closed bool
-	ended  bool // nothing more may be begun behind
-	live   map[carried]struct{}
-	run    *run // the session that runs
-	used   bool // a call was prepared for since that was looked at
+	mu   sync.Mutex
+	run  *run // the session that runs
+	used bool // a call was prepared for since that was looked at
 }
 
 // process is a bash with what is asked of it while it runs.
@@ -65,9 +61,8 @@ func (p *process) busy() bool { return p.call && p.used.Load() }
 
 // carried is a bash on the service's terminals.
 type carried interface {
+	cloudbox.Bash
 	busy() bool // it runs what was asked for
-	Gone() <-chan struct{}
-	Abandon()
 }
 
 // input notes that a bash got something to do.
@@ -96,11 +91,9 @@ func (p *process) Stdin() io.WriteCloser { return input{p.Process.Stdin(), &p.us
 const hermesDir = "/vercel/sandbox"
 
 const (
-	probeWait = time.Minute
-	// tidyWait bounds what is done in the sandbox behind calls and on Close, and endWait what it takes to stop or delete it.
-	tidyWait = 20 * time.Second
-	endWait  = 90 * time.Second
-	askWait  = 10 * time.Second
+	// endWait bounds what it takes to stop or delete the sandbox.
+	endWait = 90 * time.Second
+	askWait = 10 * time.Second
 )
 
 func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
@@ -111,9 +104,9 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox{api: a, req: req, log: req.Logger, owner: req.Identity.Owner, live: map[carried]struct{}{}}
+	s := &sandbox{api: a, req: req, log: req.Logger, owner: req.Identity.Owner, bashes: cloudbox.NewBashes[carried]()}
 	if !alone(req) {
-		s.store.home = req.Identity.Home
+		s.store = newStore(req.Identity.Home)
 	}
 	if s.owner == "" {
 		s.owner = owner.NewID()
@@ -121,10 +114,9 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 	if s.plan, err = makePlan(req); err != nil {
 		return nil, err
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.inside = &cloudbox.Inside{Run: s.execute, Explain: a.explain, Name: s.plan.name, Log: s.log}
 	if err := s.open(ctx); err != nil {
-		s.cancel()
-		s.work.Wait()
+		s.bashes.End(false)
 		_ = s.lock.Close()
 		return nil, err
 	}
@@ -168,7 +160,7 @@ func (s *sandbox) enter(ctx context.Context) (err error) {
 	s.pool = ptychannel.NewPool(s.dial)
 	s.info = s.makeInfo()
 	notice := ""
-	s.files, notice = newFiles(s)
+	s.files, notice = cloudbox.FilesOf(s.req, s.around, s.plan.name, s.bash)
 	s.info.Notices = append(s.info.Notices, s.plan.notices...)
 	if notice != "" {
 		s.info.Notices = append(s.info.Notices, notice)
@@ -177,7 +169,7 @@ func (s *sandbox) enter(ctx context.Context) (err error) {
 		s.removeLeftovers()
 	}
 	s.reapBehind()
-	s.behind(func(context.Context) { s.mind() })
+	s.bashes.Behind(s.mind)
 	return nil
 }
 
@@ -209,26 +201,11 @@ func (s *sandbox) progress(text string) {
 
 func (s *sandbox) Info() driver.Info { return s.info }
 
-// behind runs f behind the calls; its context is done when the sandbox is closed for good.
-func (s *sandbox) behind(f func(ctx context.Context)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ended {
-		s.work.Go(func() { f(s.ctx) })
-	}
-}
-
-func (s *sandbox) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
-}
-
 var errClosed = failure(driver.KindLost, "the sandbox is closed")
 
 // Bash starts a bash over two terminals.
 func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
-	if s.isClosed() {
+	if s.bashes.Closed() {
 		return nil, errClosed
 	}
 	return s.bash(ctx, spec)
@@ -242,46 +219,25 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	}
 	p, err := s.pool.Start(ctx, ptychannel.Spec{
 		Args: spec.Args, Env: env, Home: s.around.Home, Temp: s.around.Temp, Lease: s.req.Config.Duration("orphan_grace"),
-		Name: "the sandbox " + s.plan.name, Kill: func(ctx context.Context) error { return s.kill(ctx, mark) },
+		Name: "the sandbox " + s.plan.name, Kill: func(ctx context.Context) error { return s.inside.Kill(ctx, mark) },
 	})
 	if err != nil {
 		return nil, s.startFailed(ctx, err)
 	}
 	one := &process{Process: p, call: slices.Contains(spec.Env, mark)}
-	if !s.own(one) {
+	if !s.bashes.Own(one) {
 		return nil, errClosed
 	}
 	return one, nil
 }
 
-// own notes a bash until it is gone, or gives it up: false says that the sandbox is closed.
-func (s *sandbox) own(p carried) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.live == nil {
-		go p.Abandon()
-		return false
-	}
-	s.live[p] = struct{}{}
-	s.work.Go(func() {
-		<-p.Gone()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.live, p)
-	})
-	return true
-}
-
 // busy tells whether a call was made since the last time, or runs.
 func (s *sandbox) busy() bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	busy := s.used
+	used := s.used
 	s.used = false
-	for p := range s.live {
-		busy = busy || p.busy()
-	}
-	return busy
+	s.mu.Unlock()
+	return s.bashes.Any(carried.busy) || used
 }
 
 func (s *sandbox) getRun() *run {
@@ -312,20 +268,14 @@ func (s *sandbox) startFailed(ctx context.Context, err error) error {
 	return s.api.explain("cannot start a bash in the sandbox "+s.plan.name, err)
 }
 
-// kill ends what carries a call's mark, by a command beside it.
-func (s *sandbox) kill(ctx context.Context, mark string) error {
-	_, _, err := s.execute(ctx, cloudbox.KillScript, mark)
-	return err
-}
-
 // execute runs a script of ours beside the calls.
-func (s *sandbox) execute(ctx context.Context, script string, args ...string) (string, int, error) {
-	return s.api.execute(ctx, s.getRun().ID, script, args, tidyWait)
+func (s *sandbox) execute(ctx context.Context, wait time.Duration, script string, args ...string) (string, int, error) {
+	return s.api.execute(ctx, s.getRun().ID, script, args, wait)
 }
 
 // Alive asks the service whether the sandbox runs.
 func (s *sandbox) Alive(ctx context.Context) error {
-	if s.isClosed() {
+	if s.bashes.Closed() {
 		return errClosed
 	}
 	now, err := s.api.look(ctx, s.getRun().ID)
@@ -344,7 +294,7 @@ func (s *sandbox) Alive(ctx context.Context) error {
 
 // Prepare brings the files of HERMES_HOME up to date.
 func (s *sandbox) Prepare(ctx context.Context) ([]string, error) {
-	if s.isClosed() {
+	if s.bashes.Closed() {
 		return nil, nil
 	}
 	s.mu.Lock()
@@ -359,13 +309,9 @@ func (s *sandbox) Prepare(ctx context.Context) ([]string, error) {
 // Close brings back what may come back, removes what was this process's alone, and stops a sandbox that persists, unless
 // another process uses it or something that was left in it still runs; another one is deleted.
 func (s *sandbox) Close(ctx context.Context) error {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	if !s.bashes.Close() {
 		return nil
 	}
-	s.closed = true
-	s.mu.Unlock()
 	alive := s.stillRuns(ctx)
 	if s.files != nil && alive {
 		s.files.Pull(context.WithoutCancel(ctx))
@@ -374,16 +320,7 @@ func (s *sandbox) Close(ctx context.Context) error {
 	defer cancel()
 	s.pool.Close()
 	err := s.end(ectx, alive)
-	s.mu.Lock()
-	s.ended = true
-	live := s.live
-	s.live = nil
-	s.mu.Unlock()
-	for p := range live {
-		p.Abandon()
-	}
-	s.cancel()
-	s.work.Wait()
+	s.bashes.End(false)
 	_ = s.lock.Close()
 	return err
 }
@@ -399,26 +336,15 @@ func (s *sandbox) stillRuns(ctx context.Context) bool {
 // end stops or deletes the sandbox, unless it stays as it is.
 func (s *sandbox) end(ctx context.Context, alive bool) error {
 	if alone(s.req) {
-		return s.api.explain("deleting the sandbox "+s.plan.name, s.api.remove(ctx, s.plan.name, false))
+		return s.remove(ctx)
 	}
-	busy := false
-	if alive {
-		busy = s.tidy(ctx)
-	}
+	busy := alive && s.inside.Tidy(ctx, s.info.PrivateDir)
 	_ = s.lock.Close()
-	lock, err := kept.Open(s.req.Identity.Home, s.plan.name, false)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	done, err := lock.Make(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if used, err := lock.InUse(); err != nil || used {
-		return err
-	}
+	return kept.IfUnused(ctx, s.req.Identity.Home, s.plan.name, false, endWait, func() error { return s.endUnused(ctx, alive, busy) })
+}
+
+// endUnused is end where nobody else uses the sandbox, and alive and busy what was found in it.
+func (s *sandbox) endUnused(ctx context.Context, alive, busy bool) error {
 	st, err := s.api.get(ctx, s.plan.name, false)
 	switch {
 	case cloudhttp.StatusOf(err) == http.StatusNotFound:
@@ -428,12 +354,16 @@ func (s *sandbox) end(ctx context.Context, alive bool) error {
 	case st.Box.Created != s.box.Created:
 		return nil // another one has its name now
 	case !st.Box.Persistent:
-		return s.api.explain("deleting the sandbox "+s.plan.name, s.api.remove(ctx, s.plan.name, false))
+		return s.remove(ctx)
 	case busy:
 		s.log.Info("the sandbox is left running for what was started in it", "sandbox", s.plan.name)
 		return nil
 	}
 	return s.stop(ctx, alive)
+}
+
+func (s *sandbox) remove(ctx context.Context) error {
+	return s.api.explain("deleting the sandbox "+s.plan.name, s.api.remove(ctx, s.plan.name, false))
 }
 
 // stop ends the session where it runs, by which the service stores the files, and tells Hermes where they are.
@@ -450,6 +380,15 @@ func (s *sandbox) stop(ctx context.Context, alive bool) error {
 	}
 	s.record(ctx, id)
 	return nil
+}
+
+// Stop ends the session, whatever runs in it; the service stores the files of a sandbox that persists.
+func (s *sandbox) Stop(ctx context.Context) error {
+	if s.box.Persistent {
+		return s.stop(ctx, true)
+	}
+	_, err := s.api.stop(ctx, s.getRun().ID)
+	return s.api.explain("stopping the sandbox "+s.plan.name, err)
 }
 
 // record writes into Hermes' record what is stored last of the sandbox, "" for nothing. What another has stored for the task since is
@@ -469,43 +408,17 @@ func (s *sandbox) record(ctx context.Context, id string) {
 }
 
 func (s *sandbox) lookAround(ctx context.Context) (*cloudbox.Surroundings, error) {
-	wanted, notice := cloudbox.StartDir(s.req, hermesDir)
-	if wanted == "" || wanted == "." {
-		wanted = s.getRun().Cwd // which is the service's to choose; "" is the home directory
+	look := cloudbox.Look{Identity: s.req.Identity, Owner: s.owner, Keep: !alone(s.req), Name: s.plan.name, Setting: "vercel_image or vercel_runtime"}
+	look.Dir, look.Notice = cloudbox.StartDir(s.req, hermesDir)
+	if look.Dir == "" || look.Dir == "." {
+		look.Dir = s.getRun().Cwd // which is the service's to choose; "" is the home directory
 	}
-	look := cloudbox.Look{Dir: wanted, Identity: s.req.Identity, Owner: s.owner, Keep: !alone(s.req), Name: s.plan.name, Setting: "vercel_image or vercel_runtime"}
-	script, args := look.Script()
-	text, code, err := s.api.execute(ctx, s.getRun().ID, script, args, probeWait)
-	if err != nil {
-		return nil, s.api.explain("looking around in the sandbox "+s.plan.name, err)
-	}
-	a, err := look.Read(text, code)
-	if err == nil && notice != "" {
-		a.Notices = append(a.Notices, notice)
-	}
-	return a, err
-}
-
-// tidy removes what was this process's alone and tells whether something that was left in the sandbox still runs.
-func (s *sandbox) tidy(ctx context.Context) (busy bool) {
-	ctx, cancel := context.WithTimeout(ctx, tidyWait)
-	defer cancel()
-	text, _, err := s.execute(ctx, cloudbox.TidyScript, s.info.PrivateDir)
-	if err != nil {
-		s.log.Debug("temporary files stay in the sandbox", "sandbox", s.plan.name, "error", err)
-	}
-	return cloudbox.Busy(text)
+	return s.inside.LookAround(ctx, look)
 }
 
 // ListState lists the plain files in dir, which is the state or the private directory.
 func (s *sandbox) ListState(ctx context.Context, dir string) ([]driver.StateFile, error) {
-	dir, err := cloudbox.StateDir(s.info, dir)
-	if err != nil {
-		return nil, err
-	}
-	text, _, err := s.execute(ctx, cloudbox.ListScript, dir)
-	if err != nil {
-		return nil, s.api.explain("listing state files in the sandbox "+s.plan.name, err)
-	}
-	return cloudbox.StateFiles(text), nil
+	return s.inside.ListState(ctx, s.info, dir)
 }
+
+var _ driver.Stopper = (*sandbox)(nil)

@@ -90,6 +90,8 @@ const (
 	NeedBashOnly Need = "bash only"
 	// NeedTerminal: the sandbox is a driver.PTY, and has stty.
 	NeedTerminal Need = "terminal"
+	// NeedStopper: the sandbox is a driver.Stopper. Nothing has to be said of one that is not.
+	NeedStopper Need = "stopper"
 )
 
 // PlaceSpec says what a case wants of its place.
@@ -132,6 +134,11 @@ type Place struct {
 	Idle    func(ctx context.Context, where driver.Info) error
 	Restart func(ctx context.Context, where driver.Info) error
 	Crash   func(ctx context.Context, where driver.Info) error
+
+	// Wedge makes nothing in the sandbox answer any more, though its engine answers for it: no bash starts there, nothing is ended and
+	// no byte goes through, until it is stopped. What it returns tells, from outside, whether the sandbox was stopped since. Nil where
+	// the sandbox is no driver.Stopper.
+	Wedge func(ctx context.Context, where driver.Info) (stopped func() bool, err error)
 }
 
 // Observed is what an observer's program came to.
@@ -173,7 +180,7 @@ func groups() []group {
 		backgroundGroup(), jobGroup(), killGroup(), orphanGroup(),
 		profileGroup(), packageGroup(),
 		spawnAheadGroup(), concurrencyGroup(),
-		hostileGroup(), secretGroup(), lostGroup(), survivalGroup(), nameGroup(),
+		hostileGroup(), secretGroup(), lostGroup(), lastResortGroup(), survivalGroup(), nameGroup(),
 		fileGroup(), bigGroup(), bashOnlyGroup(),
 	}
 }
@@ -345,6 +352,9 @@ func (r *runner) applies(g group, c testCase) bool {
 		}
 	}
 	for _, need := range slices.Concat(g.needs, c.needs) {
+		if _, is := r.h.Backend.Type.(driver.Stopper); need == NeedStopper && !is {
+			reason = "its sandboxes are no driver.Stopper: what cannot be ended in them is ended by other means, or by nobody"
+		}
 		if why, lacks := r.h.Lacks[need]; lacks {
 			reason = fmt.Sprintf("needs %s: %s", need, why)
 		}

@@ -210,14 +210,14 @@ type (
 		*recordedSandbox
 		stateFiles
 	}
-	withSignaler struct {
+	withStopper struct {
 		*recordedSandbox
-		driver.Signaler
+		driver.Stopper
 	}
 	withBoth struct {
 		*recordedSandbox
 		stateFiles
-		driver.Signaler
+		driver.Stopper
 	}
 )
 
@@ -226,14 +226,14 @@ type (
 func (r *recorder) sandbox(sb driver.Sandbox) driver.Sandbox {
 	own := &recordedSandbox{Sandbox: sb, r: r}
 	files, hasFiles := sb.(stateFiles)
-	signaler, hasSignaler := sb.(driver.Signaler)
+	stopper, hasStopper := sb.(driver.Stopper)
 	switch {
-	case hasFiles && hasSignaler:
-		return withBoth{own, files, signaler}
+	case hasFiles && hasStopper:
+		return withBoth{own, files, stopper}
 	case hasFiles:
 		return withFiles{own, files}
-	case hasSignaler:
-		return withSignaler{own, signaler}
+	case hasStopper:
+		return withStopper{own, stopper}
 	}
 	return own
 }

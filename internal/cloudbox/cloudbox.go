@@ -3,6 +3,7 @@
 package cloudbox
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -66,11 +67,30 @@ func (a *Surroundings) DeadDirs(dead func(id string) bool) (dirs []string) {
 	return dirs
 }
 
-// reapEvery is how often openings reap at most, among all processes of one home.
-const reapEvery = time.Hour
+const (
+	// reapEvery is how often openings reap at most, among all processes of one home, and reapWait bounds one reaping.
+	reapEvery = time.Hour
+	reapWait  = 2 * time.Minute
+)
 
-// TakeTurn tells whether the last reaping of this home by this backend is long enough ago, and notes this one.
-func TakeTurn(home, backend string, now time.Time) bool {
+// Reap lets a keeper reap, unless a process of this home did so within the hour, and says what went.
+func Reap(ctx context.Context, home, backend string, keeper driver.Keeper, log *slog.Logger) {
+	if !takeTurn(home, backend, time.Now()) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reapWait)
+	defer cancel()
+	removed, err := keeper.Reap(ctx)
+	if err != nil && ctx.Err() == nil {
+		log.Debug("not every orphaned sandbox was removed", "error", err)
+	}
+	for _, task := range removed {
+		log.Info("an orphaned sandbox was removed", "task", task)
+	}
+}
+
+// takeTurn tells whether the last reaping of this home by this backend is long enough ago, and notes this one.
+func takeTurn(home, backend string, now time.Time) bool {
 	file := filepath.Join(home, "elsewhere", backend+"-reaped")
 	if st, err := os.Stat(file); err == nil && now.Sub(st.ModTime()) < reapEvery && !st.ModTime().After(now.Add(reapEvery)) {
 		return false

@@ -66,8 +66,26 @@ func NewFiles(o FilesOptions) *Files {
 	return f
 }
 
-// AnyFiles tells whether there is anything to send.
-func AnyFiles(cfg driver.Config, id driver.Identity) bool {
+// FilesOf makes the Files of a sandbox of this name; nil where nothing is synchronised: for a run that leaves nothing behind, without a
+// HERMES_HOME, and where nothing can be kept there, since what came from us could not be told from what did not.
+func FilesOf(req driver.OpenRequest, a *Surroundings, name string, bash func(context.Context, driver.BashSpec) (driver.Process, error)) (f *Files, notice string) {
+	cfg, id := req.Config, req.Identity
+	if id.Home == "" || req.ThrowAway {
+		return nil, ""
+	}
+	if a.State == a.Private {
+		if anyFiles(cfg, id) {
+			notice = "skills, caches and credential files of HERMES_HOME are not sent: what was sent cannot be remembered on " + name
+		}
+		return nil, notice
+	}
+	return NewFiles(FilesOptions{
+		Bash: bash, Config: cfg, Identity: id, Name: name, Place: name, Home: a.Home, State: a.State, Log: req.Logger,
+	}), ""
+}
+
+// anyFiles tells whether there is anything to send.
+func anyFiles(cfg driver.Config, id driver.Identity) bool {
 	mappings, _ := filesync.HomeMappings(id.Home, cfg.Strings("credential_files"))
 	return len(mappings) > 0
 }

@@ -45,11 +45,12 @@ type Look struct {
 	Owner    string // this process's
 	Keep     bool   // state is kept there
 	Name     string // of the sandbox, for errors
+	Notice   string // what is to be said of Dir; "" for nothing
 	Setting  string // which setting names the image
 }
 
-// Script is what looks around, and its arguments.
-func (l Look) Script() (script string, args []string) {
+// script is what looks around, and its arguments.
+func (l Look) script() (script string, args []string) {
 	keep := ""
 	if l.Keep {
 		keep = "1"
@@ -103,8 +104,8 @@ for parent in /tmp /var/tmp "$home/.cache" "$home"; do
 done
 printf '%s\037' begin "$missing" "$user" "$home" "$dir" "$why" "$state" "$private" "$temp" "${left[@]}" end`
 
-// Read reads what the script has printed and its exit code.
-func (l Look) Read(text string, code int) (*Surroundings, error) {
+// read reads what the script has printed and its exit code.
+func (l Look) read(text string, code int) (*Surroundings, error) {
 	_, text, begun := strings.Cut(text, "begin"+separator)
 	text, _, ended := strings.Cut(text, separator+"end"+separator)
 	f := strings.Split(text, separator)
@@ -126,12 +127,15 @@ func (l Look) Read(text string, code int) (*Surroundings, error) {
 		}
 		a.State = a.Private
 	}
+	if l.Notice != "" {
+		a.Notices = append(a.Notices, l.Notice)
+	}
 	return a, nil
 }
 
-// TidyScript removes the directory $1, and says (Busy) whether a process is there that a call has left: it
+// tidyScript removes the directory $1, and says (isBusy) whether a process is there that a call has left: it
 // carries a call's id, and it is no bash that waits for its owner's word.
-const TidyScript = `rm -rf -- "$1" 2>/dev/null
+const tidyScript = `rm -rf -- "$1" 2>/dev/null
 for dir in /proc/[0-9]*; do
 	call=
 	while IFS= read -r -d '' entry; do
@@ -145,8 +149,8 @@ for dir in /proc/[0-9]*; do
 done 2>/dev/null
 :`
 
-// Busy tells whether TidyScript printed that something still runs.
-func Busy(text string) bool { return strings.Contains(text, "busy"+separator) }
+// isBusy tells whether tidyScript printed that something still runs.
+func isBusy(text string) bool { return strings.Contains(text, "busy"+separator) }
 
 // IsState tells whether file is below a state or private directory, written plainly.
 func IsState(info driver.Info, file string) bool {
@@ -156,16 +160,16 @@ func IsState(info driver.Info, file string) bool {
 	return strings.HasPrefix(file, info.StateDir+"/") || strings.HasPrefix(file, info.PrivateDir+"/")
 }
 
-// StateDir is dir cleaned; an error says that it is none of a sandbox's state directories.
-func StateDir(info driver.Info, dir string) (string, error) {
+// stateDir is dir cleaned; an error says that it is none of a sandbox's state directories.
+func stateDir(info driver.Info, dir string) (string, error) {
 	if dir = path.Clean(dir); dir != info.StateDir && dir != info.PrivateDir && !IsState(info, dir) {
 		return "", kinderr.New(driver.KindDenied, "%s is not a state directory of this sandbox", dir)
 	}
 	return dir, nil
 }
 
-// ListScript lists the plain files below the directory $1, for StateFiles.
-const ListScript = `shopt -s nullglob dotglob globstar
+// listScript lists the plain files below the directory $1, for stateFiles.
+const listScript = `shopt -s nullglob dotglob globstar
 LC_ALL=C
 for f in "$1"/**; do
 	[[ -f $f && ! -L $f && $f != *$'\037'* ]] || continue
@@ -175,8 +179,8 @@ for f in "$1"/**; do
 done 2>/dev/null
 :`
 
-// StateFiles reads what ListScript has printed.
-func StateFiles(text string) []driver.StateFile {
+// stateFiles reads what listScript has printed.
+func stateFiles(text string) []driver.StateFile {
 	var found []driver.StateFile
 	f := strings.Split(text, separator)
 	for i := 0; i+2 < len(f); i += 3 {

@@ -152,41 +152,58 @@ func (c *comparison) push() (puts []put) {
 		case it.Type == 'd' && have == directory:
 			c.adopt(name, directory, it.item)
 			continue
-		case it.Type == 'd' || have == directory:
-			if expect = "*"; have == directory {
-				expect = "**"
-			}
-			if !c.force || have == directory && !c.replace {
-				if it.Type == 'd' {
-					c.blocked = append(c.blocked, name)
-				}
-				c.conflict(name, inPlace)
-				continue
-			}
 		default:
-			token, err := c.nearToken(name)
-			switch e := c.book.Files[name]; {
-			case err != nil:
-				c.skipped = append(c.skipped, Skip{name, unwrapPath(err).Error()})
-				continue
-			case token == have:
-				if c.modeFits(name, it.item, c.far[name]) {
-					c.adopt(name, token, it.item)
-					continue
-				}
-				expect = have
-			case c.owned && e.ours(have):
-				expect = have
-			case c.force:
-				expect = "*"
-			default:
-				c.conflict(name, c.reason(name))
+			if expect = c.over(name, it.item, c.far[name], have, true); expect == "" {
 				continue
 			}
 		}
 		puts = append(puts, put{name, it, expect})
 	}
 	return c.withParents(puts)
+}
+
+// over decides about a name that is on both sides: it goes over other, which with push is the far one. expect is what has to be there for
+// that; "" says that nothing goes.
+func (c *comparison) over(name string, it, other item, far string, push bool) (expect string) {
+	if it.Type == 'd' || other.Type == 'd' {
+		return c.overOther(name, it.Type == 'd', other.Type == 'd')
+	}
+	near, err := c.nearToken(name)
+	token, have := far, near
+	if push {
+		token, have = near, far
+	}
+	switch e := c.book.Files[name]; {
+	case err != nil:
+		c.skipped = append(c.skipped, Skip{name, unwrapPath(err).Error()})
+	case token == have:
+		if !c.modeFits(name, it, other) {
+			return have
+		}
+		c.adopt(name, token, it)
+	case c.owned && e.ours(have):
+		return have
+	case c.force:
+		return "*"
+	default:
+		c.conflict(name, c.reason(name))
+	}
+	return ""
+}
+
+// overOther is over where only one of the two is a directory.
+func (c *comparison) overOther(name string, isDir, onDir bool) (expect string) {
+	if !c.force || onDir && !c.replace {
+		if isDir {
+			c.blocked = append(c.blocked, name)
+		}
+		c.conflict(name, inPlace)
+		return ""
+	}
+	if onDir {
+		return "**"
+	}
+	return "*"
 }
 
 // withParents adds the directories on the way to what is put, as far as they are not there.

@@ -213,35 +213,8 @@ func (c *comparison) pull() (gets []get) {
 		case it.Type == 'd' && near.Type == 'd':
 			c.adopt(name, directory, it)
 			continue
-		case it.Type == 'd' || near.Type == 'd':
-			if expect = "*"; near.Type == 'd' {
-				expect = "**"
-			}
-			if !c.force || near.Type == 'd' && !c.replace {
-				if it.Type == 'd' {
-					c.blocked = append(c.blocked, name)
-				}
-				c.conflict(name, inPlace)
-				continue
-			}
 		default:
-			have, err := c.nearToken(name)
-			switch e := c.book.Files[name]; {
-			case err != nil:
-				c.skipped = append(c.skipped, Skip{name, unwrapPath(err).Error()})
-				continue
-			case token == have:
-				if c.modeFits(name, it, near.item) {
-					c.adopt(name, token, it)
-					continue
-				}
-				expect = have
-			case c.owned && e.ours(have):
-				expect = have
-			case c.force:
-				expect = "*"
-			default:
-				c.conflict(name, c.reason(name))
+			if expect = c.over(name, it, near.item, token, false); expect == "" {
 				continue
 			}
 		}

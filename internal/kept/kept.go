@@ -12,6 +12,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -84,6 +85,18 @@ func (s Settings) Diff(other Settings) []string {
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)
+}
+
+// Describe lists settings that differ, by their keys, with both values.
+func Describe(keys []string, had, want Settings) string {
+	if len(had) == 0 {
+		return "which is not known here"
+	}
+	parts := make([]string, len(keys))
+	for i, key := range keys {
+		parts[i] = fmt.Sprintf("%s (made with %q, now %q)", key, had[key], want[key])
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Found is a sandbox that is there.

@@ -13,6 +13,52 @@ import (
 	"github.com/gofrs/flock"
 )
 
+// LookWait bounds the wait for a process that makes or removes a sandbox where a listing goes on without, and ChangeWait where something is to
+// be changed.
+const (
+	LookWait   = 2 * time.Second
+	ChangeWait = 30 * time.Second
+)
+
+// With does what needs the right to make and remove the sandbox of this name, which it waits for no longer than so. Home and shared are as of
+// Open.
+func With(ctx context.Context, home, name string, shared bool, wait time.Duration, do func(*Lock) error) error {
+	lock, err := Open(home, name, shared)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	mctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	done, err := lock.Make(mctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return do(lock)
+}
+
+// Used tells whether a process of this machine uses the sandbox of this name. One that is being made or removed now is.
+func Used(ctx context.Context, home, name string, shared bool) bool {
+	used := true
+	_ = With(ctx, home, name, shared, LookWait, func(lock *Lock) (err error) {
+		used, err = lock.InUse()
+		return err
+	})
+	return used
+}
+
+// IfUnused does what needs the right to make and remove the sandbox of this name and is not done while another process uses it, or this
+// one still does.
+func IfUnused(ctx context.Context, home, name string, shared bool, wait time.Duration, do func() error) error {
+	return With(ctx, home, name, shared, wait, func(lock *Lock) error {
+		if used, err := lock.InUse(); err != nil || used {
+			return err
+		}
+		return do()
+	})
+}
+
 // lockPoll is how often a lock is tried that another process holds.
 const lockPoll = 10 * time.Millisecond
 

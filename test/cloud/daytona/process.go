@@ -60,6 +60,12 @@ func (s *Server) onToolbox(mux *http.ServeMux) func(string, func(http.ResponseWr
 				return
 			}
 			b.touch()
+			if !b.daemon.IsOpen() {
+				_, _ = io.Copy(io.Discard, r.Body) // so that the client's going is seen
+				b.daemon.Pass(r.Context())
+				fail(w, r, http.StatusBadGateway, "bad gateway: the daemon does not answer")
+				return
+			}
 			do(w, r, b)
 		})
 	}
@@ -129,12 +135,12 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, b *sandbox) {
 		select {
 		case all := <-text:
 			answer(w, 200, map[string]any{"exitCode": code, "result": string(all)})
-		case <-s.ctx.Done():
+		case <-s.Ctx.Done():
 		}
 	case <-late:
 		_ = p.Signal(9, true)
 		fail(w, r, http.StatusRequestTimeout, "command execution timeout", "PROCESS_EXECUTION_TIMEOUT")
-	case <-s.ctx.Done():
+	case <-s.Ctx.Done():
 		_ = p.Signal(9, true)
 	}
 }
@@ -332,7 +338,7 @@ func (s *Server) sessionExec(w http.ResponseWriter, r *http.Request, _ *sandbox,
 		}
 		select {
 		case <-time.After(2 * time.Millisecond):
-		case <-s.ctx.Done():
+		case <-s.Ctx.Done():
 			return
 		case <-r.Context().Done():
 			return
@@ -350,7 +356,7 @@ func (s *Server) sessionLogs(w http.ResponseWriter, r *http.Request, _ *sandbox,
 	if err != nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(s.ctx)
+	ctx, cancel := context.WithCancel(s.Ctx)
 	defer cancel()
 	ctx = conn.CloseRead(ctx)
 	sent := map[string]int{}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/elsewhere-sh/elsewhere/test/cloud/front"
 	"github.com/elsewhere-sh/elsewhere/test/cloud/machine"
 )
 
@@ -46,7 +47,8 @@ type stream struct {
 	closed sync.Once
 }
 
-func (c *stream) cut() { c.closed.Do(func() { c.cancel(); _ = c.conn.CloseNow() }) }
+// Cut cuts the connection.
+func (c *stream) Cut() { c.closed.Do(func() { c.cancel(); _ = c.conn.CloseNow() }) }
 
 func (c *stream) close(code websocket.StatusCode, reason string) {
 	c.closed.Do(func() {
@@ -100,9 +102,9 @@ func (b *sandbox) open(q ptyRequest) (*terminal, int, error) {
 	}
 	t.process = p
 	b.terms[q.ID] = t
-	b.s.work.Go(t.readOutput)
-	b.s.work.Go(t.writeInput)
-	b.s.work.Go(func() { b.reap(t) })
+	b.s.Work.Go(t.readOutput)
+	b.s.Work.Go(t.writeInput)
+	b.s.Work.Go(func() { b.reap(t) })
 	return t, 0, nil
 }
 
@@ -206,18 +208,15 @@ func (b *sandbox) attach(w http.ResponseWriter, r *http.Request, t *terminal, wr
 	}
 	conn.SetReadLimit(64 << 10)
 	c := &stream{conn: conn, out: make(chan []byte, 256), exit: strings.Contains(strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ","), exitControl)}
-	c.ctx, c.cancel = context.WithCancel(b.s.ctx)
-	defer c.cut()
+	c.ctx, c.cancel = context.WithCancel(b.s.Ctx)
+	defer c.Cut()
 	if wrong != nil {
 		said, _ := json.Marshal(map[string]string{"type": "control", "status": "error", "error": "Failed to connect to PTY session: " + wrong.Error()})
 		c.send(websocket.MessageText, said)
 		c.close(websocket.StatusInternalError, "")
 		return
 	}
-	half, cutAfter := b.s.streamFaults()
-	b.s.mu.Lock()
-	b.s.streams[c] = struct{}{}
-	b.s.mu.Unlock()
+	half, cutAfter := b.s.Begin(c)
 	t.mu.Lock()
 	t.clients[c] = struct{}{}
 	t.mu.Unlock()
@@ -225,34 +224,39 @@ func (b *sandbox) attach(w http.ResponseWriter, r *http.Request, t *terminal, wr
 		t.mu.Lock()
 		delete(t.clients, c)
 		t.mu.Unlock()
-		b.s.mu.Lock()
-		delete(b.s.streams, c)
-		b.s.mu.Unlock()
+		b.s.End(c)
 	}()
 	c.send(websocket.MessageText, []byte(`{"type":"control","status":"connected"}`))
-	out := delayed(c.ctx, c.out, half)
-	b.s.work.Go(func() {
+	out := front.Delayed(c.ctx, c.out, half)
+	b.s.Work.Go(func() {
 		for n := 0; ; n++ {
 			select {
-			case p := <-out:
-				if n == cutAfter {
-					b.s.mu.Lock()
-					b.s.counts["cut"]++
-					b.s.mu.Unlock()
-					c.cut()
+			case p, more := <-out:
+				if !more {
+					return
 				}
-				c.send(websocket.MessageBinary, p)
+				if n == cutAfter {
+					b.s.CountCut()
+					c.Cut()
+				}
+				if b.daemon.Pass(c.ctx) {
+					c.send(websocket.MessageBinary, p)
+				}
 			case <-c.ctx.Done():
 				return
 			}
 		}
 	})
 	in := make(chan []byte, 1024)
-	late := delayed(c.ctx, in, half)
-	b.s.work.Go(func() {
+	late := front.Delayed(c.ctx, in, half)
+	b.s.Work.Go(func() {
 		for {
 			select {
-			case p := <-late:
+			case p, more := <-late:
+				if !more {
+					return
+				}
+				b.daemon.Pass(c.ctx)
 				select {
 				case t.input <- p:
 				case <-t.killed:
@@ -279,59 +283,6 @@ func (b *sandbox) attach(w http.ResponseWriter, r *http.Request, t *terminal, wr
 	}
 }
 
-// streamFaults says what befalls a new stream: half of a round trip each way, and after how many pieces it is cut (-1 for never).
-func (s *Server) streamFaults() (half time.Duration, cutAfter int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	cutAfter = -1
-	if s.cut > 0 && s.random.Float64() < s.cut {
-		cutAfter = s.random.IntN(8)
-	}
-	return s.latency / 2, cutAfter
-}
-
-// delayed passes on what comes by in, each piece d later.
-func delayed(ctx context.Context, in chan []byte, d time.Duration) <-chan []byte {
-	if d <= 0 {
-		return in
-	}
-	type timed struct {
-		p  []byte
-		at time.Time
-	}
-	queue, out := make(chan timed, 4096), make(chan []byte)
-	go func() {
-		for {
-			select {
-			case p := <-in:
-				queue <- timed{p, time.Now().Add(d)}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	go func() {
-		for {
-			select {
-			case t := <-queue:
-				select {
-				case <-time.After(time.Until(t.at)):
-				case <-ctx.Done():
-					return
-				}
-				select {
-				case out <- t.p:
-				case <-ctx.Done():
-					return
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out
-}
-
 func (s *Server) ptyRoutes(on func(string, func(http.ResponseWriter, *http.Request, *sandbox))) {
 	on("POST /toolbox/{ref}/process/pty", func(w http.ResponseWriter, r *http.Request, b *sandbox) {
 		var q ptyRequest
@@ -353,7 +304,7 @@ func (s *Server) ptyRoutes(on func(string, func(http.ResponseWriter, *http.Reque
 			http.NotFound(w, r)
 			return
 		}
-		q := ptyRequest{ID: r.URL.Query().Get("id"), Cwd: r.URL.Query().Get("cwd"), Cols: number(r, "cols", 80), Rows: number(r, "rows", 24)}
+		q := ptyRequest{ID: r.URL.Query().Get("id"), Cwd: r.URL.Query().Get("cwd"), Cols: front.Number(r, "cols", 80), Rows: front.Number(r, "rows", 24)}
 		for _, protocol := range strings.FieldsFunc(strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ","), func(c rune) bool { return c == ',' || c == ' ' }) {
 			if coded, ok := strings.CutPrefix(protocol, "X-Daytona-Pty-Envs~"); ok {
 				text, err := base64.RawURLEncoding.DecodeString(coded)

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elsewhere-sh/elsewhere/test/cloud/front"
 	"github.com/elsewhere-sh/elsewhere/test/cloud/machine"
 )
 
@@ -23,8 +24,10 @@ type sandbox struct {
 	account *Account
 	machine *machine.Machine
 	id      string
+	daemon  front.Gate // what goes through the toolbox
 
 	mu       sync.Mutex
+	halts    int // how often it has been stopped
 	body     createBody
 	state    string
 	created  time.Time
@@ -142,7 +145,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	image, known := s.snapshots[a.Key+"/"+body.Snapshot]
 	if !known {
-		image = s.host.Base()
+		image = s.Host.Base()
 	}
 	disk := 0
 	for _, b := range a.sandboxes {
@@ -162,7 +165,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	if body.Name == "" {
 		body.Name = id
 	}
-	m, err := s.host.New(image, "sandbox")
+	m, err := s.Host.New(image, "sandbox")
 	if err != nil {
 		fail(w, r, http.StatusInternalServerError, err.Error())
 		return
@@ -240,11 +243,9 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request, b *sandbox) {
 
 // startBehind starts the machine, as the service does after it has answered.
 func (b *sandbox) startBehind() {
-	b.s.mu.Lock()
-	slow := b.s.slow
-	b.s.mu.Unlock()
-	b.s.work.Go(func() {
-		b.s.pause(b.s.ctx, slow)
+	slow := b.s.Slow()
+	b.s.Work.Go(func() {
+		b.s.Pause(b.s.Ctx, slow)
 		err := b.machine.Start()
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -269,7 +270,7 @@ func (b *sandbox) change(w http.ResponseWriter, r *http.Request, from []string, 
 	}
 	b.state, b.updated = by, time.Now()
 	b.mu.Unlock()
-	b.s.work.Go(func() {
+	b.s.Work.Go(func() {
 		if do != nil {
 			do()
 		}
@@ -288,6 +289,30 @@ func (b *sandbox) change(w http.ResponseWriter, r *http.Request, from []string, 
 func (b *sandbox) halt() {
 	b.endProcesses()
 	_ = b.machine.Stop()
+	b.daemon.Open()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.halts++
+}
+
+// Wedge makes the toolbox of a sandbox hang until the sandbox is stopped: nothing is started or ended in it and no byte goes through,
+// though the API answers. The function that it returns tells whether it has been stopped since.
+func (s *Server) Wedge(id string) (stopped func() bool) {
+	b := s.byID(id)
+	if b == nil {
+		return func() bool { return true }
+	}
+	halts := func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.gone {
+			return -1
+		}
+		return b.halts
+	}
+	before := halts()
+	b.daemon.Shut()
+	return func() bool { return halts() != before }
 }
 
 func (b *sandbox) endProcesses() {
@@ -313,6 +338,7 @@ func (b *sandbox) destroy() {
 	b.s.mu.Unlock()
 	b.endProcesses()
 	_ = b.machine.Remove()
+	b.daemon.Open()
 }
 
 func (s *Server) snapshot(w http.ResponseWriter, r *http.Request, b *sandbox) {
@@ -347,7 +373,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	slices.SortFunc(all, func(x, y *sandbox) int { return strings.Compare(x.id, y.id) })
 	items := []map[string]any{}
-	skip, limit := number(r, "cursor", 0), number(r, "limit", 100)
+	skip, limit := front.Number(r, "cursor", 0), front.Number(r, "limit", 100)
 	next := any(nil)
 	for _, b := range all {
 		b.mu.Lock()
@@ -361,7 +387,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		case skip > 0:
 			skip--
 		case len(items) == limit:
-			next = strconv.Itoa(number(r, "cursor", 0) + limit)
+			next = strconv.Itoa(front.Number(r, "cursor", 0) + limit)
 		default:
 			items = append(items, b.dto())
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path"
@@ -15,13 +14,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	pb "github.com/modal-labs/modal-client/go/proto/modal_proto"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elsewhere-sh/elsewhere/test/cloud/front"
 	"github.com/elsewhere-sh/elsewhere/test/cloud/machine"
 )
 
@@ -40,6 +39,7 @@ type box struct {
 	env      []string
 	workdir  string
 	def      *pb.Sandbox
+	daemon   front.Gate // what goes through the command router, but for snapshots
 
 	// The emulator's mu guards these.
 	tags map[string]string
@@ -213,6 +213,7 @@ func (b *box) finish(result *pb.GenericResult) error {
 	for _, x := range execs {
 		x.abandon()
 	}
+	b.daemon.Open()
 	close(b.ended)
 	return b.gone
 }
@@ -280,6 +281,17 @@ func (e *Emulator) endAs(id string, how pb.GenericResult_GenericStatus) error {
 	return b.end(how)
 }
 
+// Wedge makes commands in a sandbox hang until it ends: none is started or ended and no byte goes through, though the service answers
+// for the sandbox and stores its files. The function that it returns tells whether it has ended.
+func (e *Emulator) Wedge(id string) (ended func() bool, err error) {
+	b, err := e.box(id)
+	if err != nil {
+		return nil, err
+	}
+	b.daemon.Shut()
+	return func() bool { over, _ := b.over(); return over }, nil
+}
+
 // ExpireImage makes an image one that is not found any more.
 func (e *Emulator) ExpireImage(id string) {
 	e.mu.Lock()
@@ -287,6 +299,16 @@ func (e *Emulator) ExpireImage(id string) {
 	if img := e.images[id]; img != nil {
 		img.expires = time.Now().Add(-time.Second)
 	}
+}
+
+// Expires is when a snapshot goes by itself; zero is never.
+func (e *Emulator) Expires(id string) time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if img := e.images[id]; img != nil {
+		return img.expires
+	}
+	return time.Time{}
 }
 
 // Images lists the snapshots that can be used.
@@ -360,10 +382,7 @@ func (e *Emulator) ImageHas(id, text string) (bool, error) {
 }
 
 // Observed is what a program came to.
-type Observed struct {
-	Stdout, Stderr []byte
-	Code           int
-}
+type Observed = machine.Observed
 
 // Observe runs a program in a sandbox, around the API.
 func (e *Emulator) Observe(ctx context.Context, id string, stdin []byte, argv ...string) (Observed, error) {
@@ -374,49 +393,7 @@ func (e *Emulator) Observe(ctx context.Context, id string, stdin []byte, argv ..
 	b.mu.Lock()
 	m := b.machine
 	b.mu.Unlock()
-	var files [3]*os.File
-	var theirs [3]*os.File
-	for i := range 3 {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return Observed{}, err
-		}
-		files[i], theirs[i] = r, w
-		if i == 0 {
-			files[i], theirs[i] = w, r
-		}
-	}
-	p, err := m.StartCommand(machine.Command{Args: argv, Env: []string{"HOME=/root"}, Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2]})
-	for _, f := range theirs {
-		_ = f.Close()
-	}
-	defer func() {
-		for _, f := range files {
-			_ = f.Close()
-		}
-	}()
-	if err != nil {
-		return Observed{}, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = p.Signal(syscall.SIGKILL, true) })
-	defer stop()
-	go func() {
-		_, _ = files[0].Write(stdin)
-		_ = files[0].Close()
-	}()
-	var o Observed
-	var reading sync.WaitGroup
-	reading.Go(func() { o.Stdout, _ = io.ReadAll(files[1]) })
-	reading.Go(func() { o.Stderr, _ = io.ReadAll(files[2]) })
-	o.Code, _ = p.Wait()
-	ended := make(chan struct{})
-	go func() { reading.Wait(); close(ended) }()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		return Observed{}, ctx.Err()
-	}
-	return o, ctx.Err()
+	return m.Observe(ctx, stdin, argv...)
 }
 
 // Path is a file of a sandbox as this machine sees it.

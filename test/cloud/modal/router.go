@@ -36,6 +36,9 @@ func (r *router) exec(ctx context.Context, task, id string) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := b.pass(ctx); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	x, ok := b.execs[id]
@@ -45,9 +48,20 @@ func (r *router) exec(ctx context.Context, task, id string) (*running, error) {
 	return x, nil
 }
 
+// pass waits while what goes on in the sandbox hangs.
+func (b *box) pass(ctx context.Context) error {
+	if b.daemon.Pass(ctx) {
+		return nil
+	}
+	return status.FromContextError(ctx.Err()).Err()
+}
+
 // TaskExecStart starts a command once for each exec id.
 func (r *router) TaskExecStart(ctx context.Context, req *pb.TaskExecStartRequest) (*pb.TaskExecStartResponse, error) {
 	b, err := r.task(ctx, req.GetTaskId())
+	if err == nil {
+		err = b.pass(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +133,9 @@ func (r *router) TaskExecWait(ctx context.Context, req *pb.TaskExecWaitRequest) 
 	case <-r.e.closing:
 		return nil, status.Error(codes.Unavailable, "the emulator is closed")
 	}
+	if err := x.box.pass(ctx); err != nil {
+		return nil, err
+	}
 	if x.signal != 0 {
 		signal := int32(x.signal)
 		return pb.TaskExecWaitResponse_builder{Signal: &signal}.Build(), nil
@@ -140,6 +157,9 @@ func (r *router) TaskExecStdioRead(req *pb.TaskExecStdioReadRequest, out grpc.Se
 		data, err := from.read(out.Context(), offset)
 		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		if err == nil {
+			err = x.box.pass(out.Context())
 		}
 		if err != nil {
 			return err
@@ -188,6 +208,8 @@ func (r *router) TaskExecStdinWriteStream(in grpc.ClientStreamingServer[pb.TaskE
 				return err
 			}
 			offset = start.GetOffset()
+		case x != nil && x.box.pass(in.Context()) != nil:
+			return status.FromContextError(in.Context().Err()).Err()
 		case x == nil:
 			return status.Error(codes.InvalidArgument, "the stream has no start")
 		case m.HasEnd():

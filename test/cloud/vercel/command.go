@@ -193,11 +193,11 @@ func (c *command) stream(w http.ResponseWriter, r *http.Request, logs, frame boo
 			return
 		}
 	}
-	_, cutAfter := c.session.s.streamFaults()
+	_, cutAfter := c.session.s.StreamFaults()
 	for at := 0; ; {
 		for logs && at < len(c.log) {
 			if at == cutAfter {
-				c.session.s.countCut()
+				c.session.s.CountCut()
 				if conn, _, err := flush.Hijack(); err == nil {
 					_ = conn.Close()
 				}
@@ -229,12 +229,6 @@ func (c *command) stream(w http.ResponseWriter, r *http.Request, logs, frame boo
 			return
 		}
 	}
-}
-
-func (s *Server) countCut() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.counts["cut"]++
 }
 
 func (c *command) await(ctx context.Context) {

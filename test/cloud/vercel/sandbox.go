@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elsewhere-sh/elsewhere/test/cloud/front"
 	"github.com/elsewhere-sh/elsewhere/test/cloud/machine"
 )
 
@@ -186,7 +187,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "bad_request", wrong)
 		return
 	}
-	b := &sandbox{s: s, account: a, created: time.Now(), updated: time.Now(), base: s.host.Base()}
+	b := &sandbox{s: s, account: a, created: time.Now(), updated: time.Now(), base: s.Host.Base()}
 	if body.Source != nil && body.Source.Type == "snapshot" {
 		s.mu.Lock()
 		from := a.snapshots[body.Source.SnapshotID]
@@ -247,7 +248,7 @@ func (b *sandbox) begin(first bool) (status int, code, message string) {
 		}
 		image = b.latest.image
 	}
-	m, err := b.s.host.New(image, "sandbox")
+	m, err := b.s.Host.New(image, "sandbox")
 	if err != nil {
 		return http.StatusInternalServerError, "internal", err.Error()
 	}
@@ -353,7 +354,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	}
 	q := r.URL.Query()
 	key, value, tagged := strings.Cut(q.Get("tags"), ":")
-	limit := number(r, "limit", 20)
+	limit := front.Number(r, "limit", 20)
 	s.mu.Lock()
 	var names []string
 	for name, b := range a.sandboxes {

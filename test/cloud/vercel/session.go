@@ -5,11 +5,14 @@ package vercel
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/elsewhere-sh/elsewhere/test/cloud/front"
 	"github.com/elsewhere-sh/elsewhere/test/cloud/machine"
 )
 
@@ -19,6 +22,7 @@ type session struct {
 	box     *sandbox
 	id      string
 	machine *machine.Machine
+	daemon  front.Gate // what goes on in it
 
 	mu        sync.Mutex
 	status    string
@@ -60,14 +64,12 @@ func (x *session) awaitChange(ctx context.Context) {
 
 // startBehind starts the machine; the session is pending meanwhile.
 func (x *session) startBehind() {
-	x.s.mu.Lock()
-	slow := x.s.slow
-	x.s.mu.Unlock()
+	slow := x.s.Slow()
 	done := make(chan struct{})
 	x.changed = done
 	start := func() {
 		defer close(done)
-		x.s.pause(x.s.ctx, slow)
+		x.s.Pause(x.s.Ctx, slow)
 		err := x.machine.Start()
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -86,7 +88,7 @@ func (x *session) startBehind() {
 		start()
 		return
 	}
-	x.s.work.Go(start)
+	x.s.Work.Go(start)
 }
 
 // halt ends all processes for good.
@@ -102,6 +104,23 @@ func (x *session) halt(status string) {
 		t.kill()
 	}
 	_ = x.machine.Stop()
+	x.daemon.Open()
+}
+
+// Wedge makes what goes on in a sandbox's session hang until the session ends: nothing is started or ended in it and no byte goes
+// through, though the API answers. The function that it returns tells whether the session has ended.
+func (s *Server) Wedge(name string) (ended func() bool) {
+	x := s.current(name)
+	if x == nil {
+		return func() bool { return true }
+	}
+	x.daemon.Shut()
+	return func() bool { return !x.alive() }
+}
+
+// inside tells whether a request is for what goes on in a session.
+func inside(r *http.Request) bool {
+	return strings.Contains(r.URL.Path, "/cmd") || strings.Contains(r.URL.Path, "/fs/") || strings.HasSuffix(r.URL.Path, "/interactive")
 }
 
 // end ends the session as the service does: the files of a persistent sandbox are stored.
@@ -187,6 +206,12 @@ func (s *Server) onSession(running bool, do func(http.ResponseWriter, *http.Requ
 				fail(w, http.StatusGone, "sandbox_stopped", "Sandbox has stopped execution and is no longer available")
 				return
 			}
+		}
+		if inside(r) && !x.daemon.IsOpen() {
+			_, _ = io.Copy(io.Discard, r.Body) // so that the client's going is seen
+			x.daemon.Pass(r.Context())
+			fail(w, http.StatusGone, "sandbox_stopped", "Sandbox has stopped execution and is no longer available")
+			return
 		}
 		do(w, r, x)
 	}

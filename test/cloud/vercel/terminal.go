@@ -13,6 +13,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/elsewhere-sh/elsewhere/test/cloud/front"
 	"github.com/elsewhere-sh/elsewhere/test/cloud/machine"
 )
 
@@ -38,7 +39,8 @@ type stream struct {
 	closed sync.Once
 }
 
-func (c *stream) cut() { c.closed.Do(func() { c.cancel(); _ = c.conn.CloseNow() }) }
+// Cut cuts the connection.
+func (c *stream) Cut() { c.closed.Do(func() { c.cancel(); _ = c.conn.CloseNow() }) }
 
 func (c *stream) send(kind websocket.MessageType, p []byte) error {
 	ctx, cancel := context.WithTimeout(c.ctx, time.Minute)
@@ -53,7 +55,7 @@ func (s *Server) terminalRoutes(mux *http.ServeMux) {
 		id, t := fmt.Sprintf("%d", s.next), &ticket{x, fmt.Sprintf("ticket_%d", s.next)}
 		s.tickets[id] = t
 		s.mu.Unlock()
-		answer(w, 200, map[string]string{"url": "ws://" + s.addr + "/terminal/" + id, "token": t.token})
+		answer(w, 200, map[string]string{"url": "ws://" + s.Addr + "/terminal/" + id, "token": t.token})
 	}))
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, map[string]string{"status": "ok"}) })
 	mux.HandleFunc("GET /terminal/{id}", func(w http.ResponseWriter, r *http.Request) {
@@ -90,8 +92,8 @@ func (x *session) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	conn.SetReadLimit(1 << 20)
 	c := &stream{conn: conn}
-	c.ctx, c.cancel = context.WithCancel(x.s.ctx)
-	defer c.cut()
+	c.ctx, c.cancel = context.WithCancel(x.s.Ctx)
+	defer c.Cut()
 	var q startWord
 	kind, p, err := conn.Read(c.ctx)
 	if err != nil || kind != websocket.MessageText || json.Unmarshal(p, &q) != nil || q.Type != "start" {
@@ -103,15 +105,8 @@ func (x *session) serve(w http.ResponseWriter, r *http.Request) {
 		_ = conn.Close(websocket.StatusInternalError, err.Error())
 		return
 	}
-	half, cutAfter := x.s.streamFaults()
-	x.s.mu.Lock()
-	x.s.streams[c] = struct{}{}
-	x.s.mu.Unlock()
-	defer func() {
-		x.s.mu.Lock()
-		delete(x.s.streams, c)
-		x.s.mu.Unlock()
-	}()
+	half, cutAfter := x.s.Begin(c)
+	defer x.s.End(c)
 	output := make(chan []byte, 64)
 	go func() {
 		defer close(output)
@@ -133,14 +128,14 @@ func (x *session) serve(w http.ResponseWriter, r *http.Request) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		late, n := delayed(c.ctx, output, half), 0
+		late, n := front.Delayed(c.ctx, output, half), 0
 		for p := range late {
 			if n == cutAfter {
-				x.s.countCut()
-				c.cut()
+				x.s.CountCut()
+				c.Cut()
 				return
 			}
-			if c.send(websocket.MessageBinary, p) != nil {
+			if !x.daemon.Pass(c.ctx) || c.send(websocket.MessageBinary, p) != nil {
 				return
 			}
 			n++
@@ -155,7 +150,7 @@ func (x *session) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	x.take(c, process, half)
-	c.cut()
+	c.Cut()
 	_ = process.Terminal.Close() // hang up
 	<-over
 }
@@ -166,7 +161,8 @@ func (x *session) take(c *stream, process *machine.Process, half time.Duration) 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for p := range delayed(c.ctx, in, half) {
+		for p := range front.Delayed(c.ctx, in, half) {
+			x.daemon.Pass(c.ctx)
 			if _, err := process.Terminal.Write(p); err != nil {
 				return
 			}
@@ -216,53 +212,4 @@ func (x *session) startTerminal(q startWord) (*machine.Process, error) {
 	x.terms = append(x.terms, &terminal{p})
 	x.mu.Unlock()
 	return p, nil
-}
-
-// streamFaults says what befalls a new stream: half of a round trip each way, and after how many pieces it is cut (-1 for never).
-func (s *Server) streamFaults() (half time.Duration, cutAfter int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	cutAfter = -1
-	if s.cut > 0 && s.random.Float64() < s.cut {
-		cutAfter = s.random.IntN(8)
-	}
-	return s.latency / 2, cutAfter
-}
-
-// delayed passes on what comes by in, each piece d later, and its end.
-func delayed(ctx context.Context, in <-chan []byte, d time.Duration) <-chan []byte {
-	if d <= 0 {
-		return in
-	}
-	type timed struct {
-		p  []byte
-		at time.Time
-	}
-	queue, out := make(chan timed, 4096), make(chan []byte)
-	go func() {
-		defer close(queue)
-		for p := range in {
-			select {
-			case queue <- timed{p, time.Now().Add(d)}:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	go func() {
-		defer close(out)
-		for t := range queue {
-			select {
-			case <-time.After(time.Until(t.at)):
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case out <- t.p:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out
 }

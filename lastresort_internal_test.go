@@ -1,0 +1,168 @@
+//go:build unix
+
+package elsewhere
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/elsewhere-sh/elsewhere/backend/local"
+	"github.com/elsewhere-sh/elsewhere/config"
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
+)
+
+// stuck is a local sandbox in which nothing can be ended when that is wanted, and whose engine may be silent.
+type stuck struct {
+	driver.Sandbox
+	mu     sync.Mutex
+	deaf   bool  // no bash starts that would end something
+	silent error // what Alive says
+	asked  int   // Alive
+	stops  int
+	calls  []driver.Process
+}
+
+func (s *stuck) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deaf && len(spec.Env) == 0 {
+		return nil, errors.New("nothing starts here")
+	}
+	p, err := s.Sandbox.Bash(ctx, spec)
+	if err == nil && len(spec.Env) > 0 {
+		s.calls = append(s.calls, p)
+	}
+	return p, err
+}
+
+func (s *stuck) Alive(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	if s.stops > 0 {
+		return kinderr.New(driver.KindLost, "it is stopped")
+	}
+	return s.silent
+}
+
+func (s *stuck) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stops++
+	for _, p := range s.calls {
+		_ = p.Kill(ctx)
+	}
+	return nil
+}
+
+func (s *stuck) set(deaf bool, silent error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deaf, s.silent = deaf, silent
+}
+
+func (s *stuck) seen() (asked, stops int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked, s.stops
+}
+
+// openStuck opens a sandbox whose calls' ends are tried for shortly.
+func openStuck(t *testing.T) (sb *Sandbox, last func() *stuck) {
+	t.Helper()
+	var mu sync.Mutex
+	var all []*stuck
+	b := local.Backend()
+	open := b.Open
+	b.Open = func(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
+		inner, err := open(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, &stuck{Sandbox: inner})
+		return all[len(all)-1], nil
+	}
+	b.Classify = kinderr.Of
+	base := t.TempDir()
+	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + base, "HERMES_HOME=" + filepath.Join(base, "hermes"), "TMPDIR=" + base}
+	cfg, err := config.Load(config.Options{Backends: []driver.Backend{b}, Flags: map[string]string{"backend": "local", "policy.enabled": "false"}, Environ: environ, Home: filepath.Join(base, "hermes")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := 0
+	sb, err = OpenSandbox(t.Context(), cfg, &SandboxOptions{Environ: environ, SpawnAhead: &none})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sb.Close(context.Background()) })
+	sb.stopAfter = 300 * time.Millisecond
+	return sb, func() *stuck {
+		mu.Lock()
+		defer mu.Unlock()
+		return all[len(all)-1]
+	}
+}
+
+func TestASandboxIsStoppedOnlyWhileItsEngineAnswers(t *testing.T) {
+	sb, last := openStuck(t)
+	s, err := sb.Session(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(command string, limit time.Duration) *Result {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		r, err := s.Run(ctx, command, &RunOptions{Timeout: limit})
+		if err != nil {
+			t.Fatalf("%s: %v", command, err)
+		}
+		return r
+	}
+	await := func(what string, so func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("never: %s", what)
+			}
+		}
+	}
+	run(":", 0)
+
+	// The way there is broken: nothing is stopped, and it goes well in the end.
+	box := last()
+	box.set(true, errors.New("nobody answers"))
+	r := run("sleep 100", time.Second)
+	if r.Cause != TimedOut || !strings.Contains(strings.Join(r.Notices, " "), "not confirmed") {
+		t.Errorf("%+v", r)
+	}
+	before, _ := box.seen()
+	await("the engine was asked again and again", func() bool { n, _ := box.seen(); return n >= before+3 })
+	box.set(false, nil)
+	await("it is told that all has ended", func() bool {
+		return strings.Contains(strings.Join(run("echo fine", 0).Notices, " "), "have ended now")
+	})
+	if _, stops := box.seen(); stops != 0 {
+		t.Fatalf("it was stopped %d times though nobody answered for it", stops)
+	}
+
+	// The engine answers, and nothing can be ended.
+	box.set(true, nil)
+	r = run("sleep 100", time.Second)
+	await("it is stopped", func() bool { _, stops := box.seen(); return stops == 1 })
+	if next := run("echo fine", 0); !strings.Contains(next.Recreated, r.CallID) || last() == box {
+		t.Errorf("recreated is %q, the call was %s", next.Recreated, r.CallID)
+	}
+	if _, stops := last().seen(); stops != 0 {
+		t.Error("the new one was stopped too")
+	}
+}
