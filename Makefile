@@ -31,7 +31,7 @@ UNSTEADY = [ $$? = 3 ]
 
 others = $(filter-out $(1),$(shell go list ./... | sed 's|^github.com/elsewhere-sh/elsewhere|.|'))
 
-.PHONY: all build test race clouds testbed bench lint docs man fmt cover clean
+.PHONY: all build test race clouds testbed bench lint docs recording man fmt cover clean
 
 all: build
 
@@ -65,6 +65,9 @@ $(LINT):
 
 docs: ## what is generated in docs/
 	go generate ./...
+
+recording: ## docs/recording.svg, of the real program; needs Docker and test/testbed/docker.sh's images
+	go run ./test/recording
 
 man: build ## dist/man, the man pages
 	bin/elsewhere man dist/man

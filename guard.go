@@ -36,22 +36,30 @@ const (
 	allowed    = "allow"
 )
 
-// newGuard makes the guard of a place, for what its engine says can be reached from it.
-func (sb *Sandbox) newGuard(info driver.Info) guard {
-	cfg := sb.cfg
-	if !cfg.Bool("policy.enabled") {
-		return guard{why: "policy.enabled is false"}
-	}
-	e := info.Exposure
+// switchedOff is why nothing is looked at where the user wants that.
+const switchedOff = "policy.enabled is false"
+
+// exposed tells whether commands in a place of this backend's are to be looked at, and why.
+func exposed(backend string, e driver.Exposure) (guarded bool, why string) {
 	seen := policy.Sandbox{
-		Backend: sb.back.Name, Machine: e.Machine, Devices: e.Devices, HostNetwork: e.HostNetwork, HostPID: e.HostPID,
+		Backend: backend, Machine: e.Machine, Devices: e.Devices, HostNetwork: e.HostNetwork, HostPID: e.HostPID,
 		Privileged: e.Privileged, EngineSocket: e.EngineSocket,
 	}
 	for _, m := range e.Mounts {
 		seen.Mounts = append(seen.Mounts, policy.Mount(m))
 	}
+	return policy.Guarded(seen)
+}
+
+// newGuard makes the guard of a place, for what its engine says can be reached from it.
+func (sb *Sandbox) newGuard(info driver.Info) guard {
+	cfg := sb.cfg
+	if !cfg.Bool("policy.enabled") {
+		return guard{why: switchedOff}
+	}
+	e := info.Exposure
 	g := guard{here: e.Here, off: cfg.String("approvals.mode") == "off" || cfg.Bool("approvals.yolo")}
-	g.on, g.why = policy.Guarded(seen)
+	g.on, g.why = exposed(sb.back.Name, e)
 	deny := cfg.Strings("approvals.deny")
 	if g.deny = !g.on && len(deny) > 0; !g.on && !g.deny {
 		return g
@@ -244,6 +252,7 @@ func (sb *Sandbox) permit(ctx context.Context, p *place, who *answers, q PolicyQ
 	case p.guard.off:
 		return "not asked: " + d.Rule, asked, nil
 	}
+	sb.noteAllowlist(d.Rule)
 	q.Backend, q.Task, q.Where = sb.backend, sb.task, p.where()
 	answer, why, err := sb.askUser(ctx, q, d)
 	if err != nil {
@@ -263,6 +272,18 @@ func (sb *Sandbox) permit(ctx context.Context, p *place, who *answers, q PolicyQ
 		return "denied: " + again.Rule, asked, sb.refuse(p, q, again, "the answer was about something else")
 	}
 	return "asked: " + string(answer) + ": " + d.Rule, d, nil
+}
+
+// noteAllowlist says once, when something is asked about, that what Hermes always allows is not read, and what to write instead.
+func (sb *Sandbox) noteAllowlist(rule string) {
+	if sb.allowlist == "" || sb.allowlistTold.Swap(true) {
+		return
+	}
+	instead := "policy.allow: [COMMAND]"
+	if policy.Lookup(rule) != nil {
+		instead = "policy.rules: {" + rule + ": allow}, or for one command " + instead
+	}
+	sb.say("command_allowlist (" + sb.allowlist + ") is Hermes' own and is not read: its entries name patterns of Hermes', and would allow more here than they say; to run this without a question write " + instead)
 }
 
 // refuse makes the error of what may not be done.
@@ -311,7 +332,7 @@ func (sb *Sandbox) answersOf(s *Session) *answers {
 
 // takePolicy takes what the guard needs of the settings. An error names the setting that cannot be meant.
 func (sb *Sandbox) takePolicy(view *config.Config, opts *SandboxOptions) (err error) {
-	sb.hermes, sb.approve, sb.answers = view.Home(), opts.Approve, sb.answersOf(nil)
+	sb.hermes, sb.approve, sb.answers, sb.allowlist = view.Home(), opts.Approve, sb.answersOf(nil), view.HermesAllowlist()
 	wrong := func(key string, err error) error {
 		return wrap(fmt.Errorf("%s (%s): %w", key, view.Origin(key), err), driver.KindConfig, "open", sb.backend, "", "correct it; docs/policy.md says how rules are written")
 	}

@@ -150,12 +150,15 @@ func (c *call) prepare(ctx context.Context, get getShell) error {
 		if err != nil {
 			return err
 		}
-		if ready == nil || sh.at == ready || try == startTries {
+		if ready == nil || sh.at == ready {
 			c.sh = sh
 			return nil
 		}
 		// The sandbox was lost, and nobody has sent its files to the one that took its place.
 		sh.drop()
+		if try == startTries {
+			return s.sb.wrap(errText("it was lost again each time that it had been made ready"), "prepare")
+		}
 	}
 }
 
@@ -167,7 +170,7 @@ func (c *call) prepareDriver(ctx context.Context) (*place, error) {
 		if p.lost.Load() && !sb.isClosed() {
 			// It is known, or the sandbox is being stopped: nothing has to be prepared there.
 			if _, lost := sb.reopen(ctx, p); lost != nil {
-				return lost
+				return nil, lost
 			}
 			p = sb.at()
 		}

@@ -45,6 +45,9 @@ type Sandbox struct {
 	approve func(context.Context, PolicyQuestion) (PolicyAnswer, error)
 	answers *answers // of what belongs to no session
 
+	allowlist     string      // where a list of Hermes' is that is not read; "" for none
+	allowlistTold atomic.Bool // that was said
+
 	sane atomic.Bool // a bash has answered as one should
 	told atomic.Bool // the last text about a slow step stands
 

@@ -17,6 +17,7 @@ import (
 type Sandboxes struct {
 	backend string
 	home    string
+	checks  bool // policy.enabled
 	back    driver.Backend
 	keeper  driver.Keeper
 }
@@ -45,7 +46,7 @@ func OpenSandboxes(ctx context.Context, cfg *config.Config, backend string, opts
 	if err != nil {
 		return nil, wrap(err, kindOf(back, err), "open", view.Name(), "", "") // no task is meant
 	}
-	return &Sandboxes{backend: view.Name(), home: sb.home, back: back, keeper: keeper}, nil
+	return &Sandboxes{backend: view.Name(), home: sb.home, checks: view.Bool("policy.enabled"), back: back, keeper: keeper}, nil
 }
 
 // openRequest is what the driver is told.
@@ -118,6 +119,19 @@ func (all *Sandboxes) Inspect(ctx context.Context, task string) (driver.SandboxD
 	}
 	detail, err := all.keeper.Inspect(ctx, info.ID)
 	return detail, all.wrap(err, "inspect", task)
+}
+
+// Guarded tells whether commands and paths are looked at before they are used in a sandbox that List or Inspect told of, and why, in a few
+// words; known is false where what is in the sandbox is not known. It is what Sandbox.Guarded would say under the same settings.
+func (all *Sandboxes) Guarded(info driver.SandboxInfo) (guarded bool, why string, known bool) {
+	switch {
+	case !all.checks:
+		return false, switchedOff, true
+	case info.Exposure == nil:
+		return false, "", false
+	}
+	guarded, why = exposed(all.back.Name, *info.Exposure)
+	return guarded, why, true
 }
 
 // Stop ends all that runs in the sandbox of a task; its files stay. The next call on the task starts it again.

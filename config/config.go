@@ -33,6 +33,10 @@ func (c *Config) Name() string { return c.name }
 // Home is HERMES_HOME as an absolute path, which need not exist; "" where there is none.
 func (c *Config) Home() string { return c.home }
 
+// HermesAllowlist is where config.yaml has a command_allowlist that is not empty, as "FILE:LINE"; "" where it has none. That list is
+// Hermes' own and is not read: its entries are names of Hermes' patterns, which would allow more than they say as rules of ours.
+func (c *Config) HermesAllowlist() string { return c.allowlist }
+
 // Dir is the caller's directory.
 func (c *Config) Dir() string { return c.dir }
 

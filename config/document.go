@@ -89,6 +89,9 @@ func (l *loaded) noteTopLevel(d *document) error {
 	}
 	for _, f := range fields {
 		where := fmt.Sprintf("%s:%d", d.file, f.line)
+		if f.key == "command_allowlist" && len(f.val.Content) > 0 {
+			l.allowlist = where
+		}
 		_, below, flat := strings.Cut(f.key, "terminal.")
 		switch {
 		case flat:

@@ -35,6 +35,8 @@ type loaded struct {
 	sources  map[string][]source // by key, the strongest first
 	entries  map[string]*entry
 	warnings []string
+
+	allowlist string // where Hermes' own list of what it always allows is; "" where there is none, or an empty one
 }
 
 // Load reads all layers and resolves the configured backend. Files that are missing are fine. Every error is an *Error:

@@ -55,6 +55,9 @@ type SandboxInfo struct {
 	// Data are the directories on this machine that hold its files and outlive it, and for people the volumes of its engine
 	// that do.
 	Data []string `json:"data"`
+	// Exposure is that of Info, as the engine has it; nil where it is not known: the sandbox does not run, was made before this was
+	// noted with it, or has to be looked at alone (Inspect).
+	Exposure *Exposure `json:"-"`
 }
 
 // SandboxDetail is what Keeper.Inspect tells.

@@ -142,31 +142,56 @@ func (s *Store) Remember(d Decision, scope Scope) error {
 	return err
 }
 
-// Forget removes the lasting answers of a rule, or all with "".
-func (s *Store) Forget(rule string) error {
+// Given is an answer that lasts: what somebody always agrees to.
+type Given struct {
+	Rule    string    // by which it was asked about
+	Command string    // as bash would run it
+	Dir     string    // in which it runs; "" where that does not matter
+	When    time.Time // it was given
+}
+
+// Forget removes the lasting answers that match, and everything that this Store alone remembers. It returns what it removed, the
+// oldest first; other processes notice at their next check. Nothing is made where there is nothing to forget.
+func (s *Store) Forget(match func(Given) bool) ([]Given, error) {
 	if s == nil || s.home == "" {
-		return nil
+		return nil, nil
 	}
 	s.mu.Lock()
 	s.session, s.once = map[answer]bool{}, map[answer]int{}
 	s.mu.Unlock()
-	return s.edit(func(rows []row) []row {
-		return slices.DeleteFunc(rows, func(r row) bool { return rule == "" || r.Rule == rule })
+	if rows, _, err := s.read(); err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	var gone []Given
+	err := s.edit(func(rows []row) []row {
+		return slices.DeleteFunc(rows, func(r row) bool {
+			if !match(r.given()) {
+				return false
+			}
+			gone = append(gone, r.given())
+			return true
+		})
 	})
+	if err != nil {
+		return nil, err
+	}
+	return gone, nil
 }
 
-// List returns the lasting answers as findings with their rule, command and directory, the oldest first.
-func (s *Store) List() ([]Finding, error) {
+// List returns the lasting answers, the oldest first.
+func (s *Store) List() ([]Given, error) {
 	if s == nil || s.home == "" {
 		return nil, nil
 	}
 	rows, _, err := s.read()
-	list := make([]Finding, 0, len(rows))
+	list := make([]Given, 0, len(rows))
 	for _, r := range rows {
-		list = append(list, Finding{Rule: r.Rule, Command: r.Command, Dir: r.Dir, Action: Ask, Fixed: true})
+		list = append(list, r.given())
 	}
 	return list, err
 }
+
+func (r row) given() Given { return Given{r.Rule, r.Command, r.Dir, r.When} }
 
 func (s *Store) path() string { return filepath.Join(s.home, "elsewhere", "policy.json") }
 

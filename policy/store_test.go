@@ -117,10 +117,25 @@ func TestLastingAnswersAreInAPrivateFileThatProcessesShare(t *testing.T) {
 	}
 
 	// One process forgets, another notices.
-	if err := NewStore(home).Forget("delete-outside"); err != nil {
-		t.Fatal(err)
+	gone, err := NewStore(home).Forget(func(g Given) bool { return strings.HasSuffix(g.Command, "dir1") })
+	if err != nil || len(gone) != 1 || gone[0].Rule != "delete-outside" || gone[0].When.IsZero() {
+		t.Fatalf("%v %v", gone, err)
 	}
 	check(t, "rm -rf ../dir1", ctx, Ask)
+	check(t, "rm -rf ../dir2", ctx, Allow)
+	if gone, err := NewStore(home).Forget(func(Given) bool { return true }); err != nil || len(gone) != 19 {
+		t.Fatalf("%v %v", gone, err)
+	}
+	check(t, "rm -rf ../dir2", ctx, Ask)
+
+	// Where there is nothing, nothing is made.
+	empty := t.TempDir()
+	if gone, err := NewStore(empty).Forget(func(Given) bool { return true }); err != nil || len(gone) != 0 {
+		t.Fatalf("%v %v", gone, err)
+	}
+	if _, err := os.Stat(filepath.Join(empty, "elsewhere")); !os.IsNotExist(err) {
+		t.Error(err)
+	}
 }
 
 func TestAFileThatOthersCanWriteToAllowsNothing(t *testing.T) {

@@ -216,6 +216,7 @@ func (s *sandbox) run(ctx context.Context, b *box) error {
 		case "destroyed", "destroying":
 			return false, errAgain
 		}
+		s.progress("waiting for the sandbox " + s.plan.name + ": " + now.State)
 		return false, nil // it changes
 	})
 }

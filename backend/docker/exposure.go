@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
 	"regexp"
 
 	"github.com/moby/moby/api/types/container"
@@ -20,6 +21,17 @@ func (s *sandbox) exposure(ctx context.Context) (driver.Exposure, error) {
 	e := exposureOf(answer.Container, s.plan.ours, s.sharedKey() != "")
 	e.EngineSocket = s.plan.socket
 	return e, nil
+}
+
+// keptExposure is the same of a container as who made it noted it; nil of one with which nothing was noted.
+func keptExposure(c container.InspectResponse) *driver.Exposure {
+	var ours map[string]string
+	if json.Unmarshal([]byte(c.Config.Labels[labelOurs]), &ours) != nil {
+		return nil
+	}
+	e := exposureOf(c, ours, c.Config.Labels[labelShared] != "")
+	e.EngineSocket = c.Config.Labels[labelSocket] == "true"
+	return &e
 }
 
 // nameless is the name of a volume that the engine made for one container, which goes with it.

@@ -194,6 +194,7 @@ func (k *keeper) Inspect(ctx context.Context, id string) (driver.SandboxDetail, 
 		SandboxInfo: k.info(ctx, c.ID, nameOf(c), c.State.Status, c.Config.Image, created, c.Config.Labels),
 		Host:        k.eng.host, User: c.Config.User, ImageID: c.Image, Features: features(c), Processes: -1,
 	}
+	d.Exposure = keptExposure(c)
 	if d.User == "" {
 		d.User = "root"
 	}

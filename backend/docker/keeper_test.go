@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +46,12 @@ func TestTheKeeperListsInspectsStopsAndRemoves(t *testing.T) {
 		t.Errorf("the second is listed as %+v", b)
 	}
 
+	for _, s := range []*sandbox{first, second} {
+		d, err := k.Inspect(t.Context(), s.info.SandboxID)
+		if err != nil || d.Exposure == nil || !reflect.DeepEqual(*d.Exposure, s.info.Exposure) {
+			t.Errorf("what is in it: %+v, %v, want %+v", d.Exposure, err, s.info.Exposure)
+		}
+	}
 	d, err := k.Inspect(t.Context(), b.ID)
 	if err != nil {
 		t.Fatal(err)

@@ -41,6 +41,8 @@ const (
 	labelData        = "elsewhere.data"    // directories of the machine that made it, as JSON
 	labelVolumes     = "elsewhere.volumes" // volumes of the engine that hold its files, as JSON
 	labelStaging     = "elsewhere.staging" // a directory of the machine that made it that goes with it
+	labelOurs        = "elsewhere.ours"    // the mounts that are not the user's, by target, as JSON
+	labelSocket      = "elsewhere.socket"  // one of the user's mounts leads to the engine's socket
 
 	agent = "elsewhere"
 )
@@ -63,11 +65,13 @@ func (s *sandbox) labels() map[string]string {
 	}
 	data, _ := json.Marshal(s.plan.dataDirs) // strings always marshal
 	volumes, _ := json.Marshal(s.plan.volumes)
+	ours, _ := json.Marshal(s.plan.ours)
 	maps.Copy(labels, map[string]string{
 		labelAgent: agent, labelTask: strings.ToValidUTF8(s.req.Task, "?"), labelTask64: base64.StdEncoding.EncodeToString([]byte(s.req.Task)),
 		labelProfile: id.Profile, labelIdentity: id.ID, labelMachine: id.Machine, labelUID: id.UID, labelOwner: id.Owner, labelLeases: s.leases(),
 		labelFingerprint: s.plan.settings.Fingerprint(), labelSettings: s.plan.settings.String(),
 		labelPersist: strconv.FormatBool(s.plan.process), labelData: string(data), labelVolumes: string(volumes), labelStaging: s.plan.staging,
+		labelOurs: string(ours), labelSocket: strconv.FormatBool(s.plan.socket),
 	})
 	if key := s.sharedKey(); key != "" {
 		labels[labelShared] = key

@@ -104,7 +104,7 @@ func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 	}
 	for id, of := range k.stored() {
 		if now, _, _, err := k.store.find(of.Key); !live[of.Task] && err == nil && now == id {
-			infos = append(infos, driver.SandboxInfo{Task: of.Task, ID: id, Name: of.Name, State: driver.StateStopped, Image: of.Image, Created: of.At, Persistent: true})
+			infos = append(infos, storedInfo(id, of))
 		}
 	}
 	slices.SortStableFunc(infos, func(a, b driver.SandboxInfo) int { return a.Created.Compare(b.Created) })
@@ -125,7 +125,14 @@ func (k *keeper) stored() map[string]snapshot {
 func (k *keeper) info(ctx context.Context, r running) driver.SandboxInfo {
 	return driver.SandboxInfo{
 		Task: r.note.Task, ID: r.sb.SandboxID, Name: r.name, State: driver.StateRunning, Image: r.note.Image, Created: tagTime(r.tags[tagMade]),
-		Persistent: r.tags[tagPersist] == "true", InUse: kept.Used(ctx, k.req.Identity.Home, r.name, false),
+		Persistent: r.tags[tagPersist] == "true", InUse: kept.Used(ctx, k.req.Identity.Home, r.name, false), Exposure: &driver.Exposure{},
+	}
+}
+
+// storedInfo is a listing's row of files that are stored and are nowhere in a sandbox.
+func storedInfo(id string, of snapshot) driver.SandboxInfo {
+	return driver.SandboxInfo{
+		Task: of.Task, ID: id, Name: of.Name, State: driver.StateStopped, Image: of.Image, Created: of.At, Persistent: true, Exposure: &driver.Exposure{},
 	}
 }
 
@@ -157,7 +164,7 @@ func (k *keeper) Inspect(ctx context.Context, id string) (driver.SandboxDetail, 
 	}
 	d := driver.SandboxDetail{Host: k.account.host(), User: "root", Processes: -1}
 	if r == nil {
-		d.SandboxInfo = driver.SandboxInfo{Task: of.Task, ID: id, Name: of.Name, State: driver.StateStopped, Image: of.Image, Created: of.At, Persistent: true}
+		d.SandboxInfo = storedInfo(id, of)
 		d.ImageID, d.Processes = id, 0
 		return d, nil
 	}

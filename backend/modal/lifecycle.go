@@ -201,6 +201,9 @@ func (s *sandbox) make(ctx context.Context, app *sdk.App) error {
 			return err
 		}
 	}
+	if from != "" {
+		s.progress("making a Modal sandbox from the task's stored files")
+	}
 	sb, err := s.account.client.Sandboxes.Create(ctx, app, image, &s.plan.params)
 	if _, taken := errors.AsType[sdk.AlreadyExistsError](err); taken {
 		return errAgain // somebody on another machine was first

@@ -25,6 +25,23 @@ func exposure(rec *record, ours []mount, gpu string) driver.Exposure {
 	return e
 }
 
+// exposureNow is the same of an instance whose first process is pid, by its record; nil while it does not run. What it has of HERMES_HOME
+// is read-only.
+func exposureNow(rec *record, pid int) *driver.Exposure {
+	if pid == 0 {
+		return nil
+	}
+	at, gpu := *rec, ""
+	at.PID = pid
+	for _, f := range rec.Features {
+		if f.Name == "gpu" && f.State == driver.Active {
+			gpu = f.Detail
+		}
+	}
+	e := exposure(&at, ownDirs(rec.Dir, rec.Home, rec.State), gpu)
+	return &e
+}
+
 // sameSpace tells whether a process is in our own namespace of a kind. One that cannot be told is taken for that.
 func sameSpace(pid int, kind string) bool {
 	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))

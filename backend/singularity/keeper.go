@@ -80,7 +80,7 @@ func (k *keeper) info(ctx context.Context, rec *record, running map[string]liste
 		return info
 	}
 	if found, ok := running[rec.Name]; ok && beginOf(found.PID) != "" {
-		info.State = driver.StateRunning
+		info.State, info.Exposure = driver.StateRunning, exposureNow(rec, found.PID)
 	}
 	info.InUse = true // one that is being made or removed now is
 	ctx, cancel := context.WithTimeout(ctx, lockWait)

@@ -151,9 +151,14 @@ func (p *plan) fingerprint(cfg driver.Config) kept.Settings {
 
 // ownMounts are those through which nothing of the user's can be harmed: all that is asked for, and the engine's for temporary files.
 func (p *plan) ownMounts() []mount {
-	own := p.mounts()
-	for _, dir := range []string{"tmp", "var_tmp"} {
-		own = append(own, mount{source: filepath.Join(p.dir, "work", dir), target: "/" + strings.ReplaceAll(dir, "_", "/")})
+	return append(ownDirs(p.dir, p.home, p.stateDir), p.shared.mounts...)
+}
+
+// ownDirs are what an instance whose files are in dir has of them.
+func ownDirs(dir, home, state string) []mount {
+	own := []mount{{source: filepath.Join(dir, "home"), target: home, kind: "home"}, {source: state, target: stateRoot, kind: "state"}}
+	for _, sub := range []string{"tmp", "var_tmp"} {
+		own = append(own, mount{source: filepath.Join(dir, "work", sub), target: "/" + strings.ReplaceAll(sub, "_", "/")})
 	}
 	return own
 }

@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -109,10 +110,12 @@ func (s *sandbox) settle(ctx context.Context, req driver.OpenRequest) error {
 	}
 	dir, notice := startDir(req.Config.String("cwd"), req)
 	sum := sha256.Sum256([]byte(id.ID + "\x00" + id.Profile))
+	connected := s.tellSlow(req.Progress)
 	a, err := s.probe(ctx, probe{
 		dir: dir, identity: hex.EncodeToString(sum[:6]), tag: owner.Tag(id.Home), owner: lease,
 		keep: id.Home != "" && !req.ThrowAway,
 	})
+	connected()
 	if err != nil {
 		return err
 	}
@@ -137,6 +140,29 @@ func (s *sandbox) settle(ctx context.Context, req driver.OpenRequest) error {
 		s.info.Notices = append(s.info.Notices, notice)
 	}
 	return nil
+}
+
+// slowConnect is after what time connecting is worth a text.
+const slowConnect = 500 * time.Millisecond
+
+// tellSlow says that the machine is being connected to, where that takes longer. Nothing is said after done.
+func (s *sandbox) tellSlow(tell func(string)) (done func()) {
+	if tell == nil {
+		return func() {}
+	}
+	over := make(chan struct{})
+	var told sync.WaitGroup
+	told.Go(func() {
+		select {
+		case <-time.After(slowConnect):
+			tell("connecting to " + s.d.name())
+		case <-over:
+		}
+	})
+	return func() {
+		close(over)
+		told.Wait()
+	}
 }
 
 // startDir is what the account is asked for as the directory of a new session. A path that can only be this machine's is

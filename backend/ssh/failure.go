@@ -52,12 +52,15 @@ var advices = []advice{
 		"the machine's ssh server hangs up: it may be overloaded or block this address; `ssh -v HOST` shows more"},
 }
 
+// hostWord is the placeholder, and no part of a variable's name.
+var hostWord = regexp.MustCompile(`\bHOST\b`)
+
 // explain makes one line of what ssh said about a connection that could not be made.
 func (d *destination) explain(said string) error {
 	said = lastWords(said)
 	for _, a := range advices {
 		if a.said.MatchString(said) {
-			return failure(a.kind, "cannot connect to %s: %s (ssh: %s)", d.name(), strings.ReplaceAll(a.next, "HOST", d.host), oneLine(said))
+			return failure(a.kind, "cannot connect to %s: %s (ssh: %s)", d.name(), hostWord.ReplaceAllLiteralString(a.next, d.host), oneLine(said))
 		}
 	}
 	if said == "" {

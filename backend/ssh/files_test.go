@@ -542,7 +542,9 @@ func TestFilesAreToldOf(t *testing.T) {
 	sb, err := elsewhere.OpenSandbox(ctx, b.config(), &elsewhere.SandboxOptions{Environ: b.environ, Progress: func(text string) {
 		mu.Lock()
 		defer mu.Unlock()
-		texts = append(texts, text)
+		if !strings.HasPrefix(text, "connecting") { // on a busy machine
+			texts = append(texts, text)
+		}
 	}})
 	must(t, err)
 	t.Cleanup(func() { closed(t, sb) })

@@ -272,6 +272,7 @@ func (s *sandbox) await(ctx context.Context, st *state) error {
 			s.setRun(now)
 			return nil
 		case "pending":
+			s.progress("starting the sandbox " + s.plan.name)
 		default:
 			return errAgain
 		}

@@ -78,7 +78,10 @@ sandbox. The contract (what carries over from call to call, how a call ends, wha
 		DisableAutoGenTag: true,
 		Args:              cobra.ArbitraryArgs,
 		RunE:              group,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if f := cmd.Flags().Lookup("json"); f != nil && f.Value.String() == "true" {
+				a.status.quiet = true
+			}
 			if a.logLevel == "" {
 				return nil
 			}
@@ -89,11 +92,12 @@ sandbox. The contract (what carries over from call to call, how a call ends, wha
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &badFlag{cmd, err} })
 	root.PersistentFlags().StringVar(&a.logLevel, "log-level", "", "log this `LEVEL` and worse on standard error: debug, info, warn, error or off (default: terminal.log_level)")
 	complete(root, "log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error", "off"}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.cmdRun(), a.cmdShell(), a.cmdJob(), a.cmdCp(), a.cmdSync(), a.cmdSession(), a.cmdSandbox(), a.cmdConfig(), a.cmdBackends(), a.cmdChoose(), a.cmdDoctor(), a.cmdMCP(), a.cmdVersion(), cmdMan(root))
+	root.AddCommand(a.cmdRun(), a.cmdShell(), a.cmdJob(), a.cmdCp(), a.cmdSync(), a.cmdSession(), a.cmdSandbox(), a.cmdConfig(), a.cmdPolicy(), a.cmdBackends(), a.cmdChoose(), a.cmdDoctor(), a.cmdMCP(), a.cmdVersion(), cmdMan(root))
 	root.SetHelpCommand(cmdHelp(root))
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
 		completion.Args, completion.RunE = cobra.ArbitraryArgs, group
+		completion.Example = "  source <(elsewhere completion bash)"
 	}
 	return root
 }
@@ -104,7 +108,9 @@ func group(cmd *cobra.Command, args []string) error {
 		return cmd.Help()
 	}
 	hint := "see: " + cmd.CommandPath() + " --help"
-	cmd.SuggestionsMinimumDistance = 2
+	if cmd.SuggestionsMinimumDistance = 2; len(args[0]) <= 2 { // two other letters are another word
+		cmd.SuggestionsMinimumDistance = 0
+	}
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean: " + cmd.CommandPath() + " " + near[0]
 	} else if !cmd.HasParent() {

@@ -48,7 +48,7 @@ An ability that is not listed is done through a bash where that is possible; "ke
 a process ("elsewhere sandbox ls"). "elsewhere doctor" tests for real.`,
 		Example: `  elsewhere backends
   elsewhere backends --json`,
-		Args:              cobra.NoArgs,
+		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := a.load(&target{flags: cmd})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -55,7 +56,7 @@ it can be used here now, and the settings to write; --write writes them to HERME
 		Example: `  elsewhere choose
   elsewhere choose --isolation yes --where here --write
   elsewhere choose --isolation no --where machine --set ssh_host=gpu1 --set ssh_user=me --write`,
-		Args:              cobra.NoArgs,
+		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return a.adviseFor(cmd, &o) },
 	}
@@ -82,11 +83,14 @@ func (a *app) adviseFor(cmd *cobra.Command, o *chooseFlags) error {
 }
 
 func (a *app) advise(ctx context.Context, o *chooseFlags) error {
-	var err error
-	if o.where, err = a.answer(ctx, o, "where", o.where, "Where shall commands run? On this machine (here), on another machine of yours (machine) or in a cloud service (cloud)?", "here", "machine", "cloud"); err != nil {
+	err := errors.Join(o.checkAnswer("where", o.where, wheres), o.checkAnswer("isolation", o.isolation, isolations))
+	if err != nil {
 		return err
 	}
-	if o.isolation, err = a.answer(ctx, o, "isolation", o.isolation, "Must the machine be protected from what the commands do (yes, no)?", "yes", "no"); err != nil {
+	if o.where, err = a.answer(ctx, o, "where", o.where, "Where shall commands run? On this machine (here), on another machine of yours (machine) or in a cloud service (cloud)?", wheres); err != nil {
+		return err
+	}
+	if o.isolation, err = a.answer(ctx, o, "isolation", o.isolation, "Must the machine be protected from what the commands do (yes, no)?", isolations); err != nil {
 		return err
 	}
 	c, err := a.bestOf(ctx, o, candidates(isolation(o.isolation), whereabouts(o.where)))
@@ -104,8 +108,22 @@ func (a *app) advise(ctx context.Context, o *chooseFlags) error {
 	return a.printChoice(c)
 }
 
+// The answers that the two questions take.
+var (
+	wheres     = []string{"here", "machine", "cloud"}
+	isolations = []string{"yes", "no"}
+)
+
+// checkAnswer refuses a flag that answers nothing before anything is asked.
+func (o *chooseFlags) checkAnswer(flag, given string, allowed []string) error {
+	if !o.given(flag) || slices.Contains(allowed, given) {
+		return nil
+	}
+	return ownError("choose", "add --"+flag+" "+strings.Join(allowed, ", or --"+flag+" "), "%.40q is no answer", given)
+}
+
 // answer gives the answer of a flag, or asks on the terminal.
-func (a *app) answer(ctx context.Context, o *chooseFlags, flag, given, question string, allowed ...string) (string, error) {
+func (a *app) answer(ctx context.Context, o *chooseFlags, flag, given, question string, allowed []string) (string, error) {
 	if given == "" && !o.given(flag) && !o.json && a.asks() {
 		fmt.Fprint(a.err, question+" ")
 		line, err := a.readLine(ctx)

@@ -17,6 +17,9 @@ func (a *app) cmdConfig() *cobra.Command {
 		Short: "Show, explain and change settings",
 		Long: `A setting's value comes from the first of: the command line (--set), the process environment, HERMES_HOME/config.yaml,
 HERMES_HOME/.env, the default. HERMES_HOME is ~/.hermes unless that variable says otherwise. docs/settings.md lists all.`,
+		Example: `  elsewhere config set backend docker
+  elsewhere config explain backend
+  elsewhere config show`,
 		Args: cobra.ArbitraryArgs,
 		RunE: group,
 	}
@@ -49,7 +52,7 @@ func (a *app) cmdConfigShow() *cobra.Command {
 		Example: `  elsewhere config show
   elsewhere config show -b docker
   elsewhere config show --json --all`,
-		Args:              cobra.NoArgs,
+		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := a.load(&t)
@@ -87,7 +90,7 @@ func (a *app) cmdConfigExplain() *cobra.Command {
 		Example: `  elsewhere config explain timeout
   elsewhere config explain TERMINAL_CWD
   elsewhere config explain`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              atMostOne,
 		ValidArgsFunction: a.completeKeys,
 		RunE: func(_ *cobra.Command, args []string) error {
 			cfg, err := a.load(&t)

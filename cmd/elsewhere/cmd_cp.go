@@ -38,7 +38,7 @@ Exit code: 0; 1 where something could not be copied and the rest was; 125 for fa
   elsewhere cp ssh:out.tar .
   elsewhere cp docker/web:/etc/nginx/. ./nginx
   elsewhere cp --exclude node_modules . :project`,
-		Args: cobra.ExactArgs(2),
+		Args: takes("SRC", "DST"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.cp(cmd, &o, args) },
 	}
 	o.addTo(a, cmd)
@@ -70,8 +70,8 @@ func (a *app) cp(cmd *cobra.Command, o *transferFlags, args []string) error {
 		return err
 	}
 	var done *elsewhere.Transfer
-	err = a.transfer(cmd, o, "cp", toSandbox, func(ctx context.Context, sb *elsewhere.Sandbox, progress func(elsewhere.TransferProgress)) (err error) {
-		opts := &elsewhere.TransferOptions{Exclude: o.exclude, Progress: progress}
+	err = a.transfer(cmd, o, "cp", toSandbox, func(ctx context.Context, sb *elsewhere.Sandbox, line *transferLine) (err error) {
+		opts := &elsewhere.TransferOptions{Exclude: o.exclude, Progress: line.show}
 		if toSandbox {
 			done, err = sb.Upload(ctx, local, remote, opts)
 		} else {
@@ -98,7 +98,7 @@ func source(op, local string) error {
 
 // transfer opens the sandbox for a transfer that a signal ends, and shows how far it is on a terminal. Only a transfer to a sandbox
 // makes one, and says so.
-func (a *app) transfer(cmd *cobra.Command, o *transferFlags, op string, toSandbox bool, do func(context.Context, *elsewhere.Sandbox, func(elsewhere.TransferProgress)) error) error {
+func (a *app) transfer(cmd *cobra.Command, o *transferFlags, op string, toSandbox bool, do func(context.Context, *elsewhere.Sandbox, *transferLine) error) error {
 	cfg, err := a.load(&o.target)
 	if err != nil {
 		return err
@@ -115,9 +115,9 @@ func (a *app) transfer(cmd *cobra.Command, o *transferFlags, op string, toSandbo
 		if !o.json {
 			a.toldAnew(sandbox, cfg, missing != nil)
 		}
-		bar := newProgressLine(a.err, o.json)
-		err = do(ctx, sandbox, bar.show)
-		bar.clear()
+		line := a.newTransferLine()
+		err = do(ctx, sandbox, line)
+		line.over()
 	}
 	if sig := in.signal(); sig != 0 {
 		return exitStatus(128 + int(sig))
@@ -156,40 +156,35 @@ func listed[T any](list []T) []T {
 	return list
 }
 
-// progressLine is one line on a terminal that says how far a transfer is.
-type progressLine struct {
-	out  *os.File
+// transferLine says how far a transfer is.
+type transferLine struct {
+	tell func(string)
+	over func() // nothing is shown any more until it is told of again
+	bar  bool
 	last time.Time
-	used bool
 }
 
-// newProgressLine is nil, which shows nothing, where nobody looks.
-func newProgressLine(out *os.File, quiet bool) *progressLine {
-	info, err := out.Stat()
-	if quiet || err != nil || info.Mode()&os.ModeCharDevice == 0 || os.Getenv("TERM") == "dumb" {
-		return nil
-	}
-	return &progressLine{out: out, last: time.Now()}
+func (a *app) newTransferLine() *transferLine {
+	tell, over := a.status.steps()
+	return &transferLine{tell: tell, over: over, bar: a.status.redraws, last: time.Now()}
 }
 
-func (l *progressLine) show(p elsewhere.TransferProgress) {
-	if l == nil || time.Since(l.last) < 100*time.Millisecond {
+// show is not for what is over in a moment, nor for each piece.
+func (l *transferLine) show(p elsewhere.TransferProgress) {
+	if time.Since(l.last) < 100*time.Millisecond {
 		return
 	}
-	l.last, l.used = time.Now(), true
-	const width = 24
-	full := width
-	if p.AllBytes > 0 {
-		full = int(min(width, width*p.Bytes/p.AllBytes))
+	l.last = time.Now()
+	text := fmt.Sprintf("%s of %s, %d of %d files", sizeText(p.Bytes), sizeText(p.AllBytes), p.Files, p.AllFiles)
+	if l.bar {
+		const width = 24
+		full := width
+		if p.AllBytes > 0 {
+			full = int(min(width, width*p.Bytes/p.AllBytes))
+		}
+		text = "[" + strings.Repeat("#", full) + strings.Repeat(".", width-full) + "] " + text
 	}
-	fmt.Fprintf(l.out, "\r\x1b[K[%s%s] %s of %s, %d of %d files", strings.Repeat("#", full), strings.Repeat(".", width-full),
-		sizeText(p.Bytes), sizeText(p.AllBytes), p.Files, p.AllFiles)
-}
-
-func (l *progressLine) clear() {
-	if l != nil && l.used {
-		fmt.Fprint(l.out, "\r\x1b[K")
-	}
+	l.tell(text)
 }
 
 // sizeText is a number of bytes for people.

@@ -88,7 +88,7 @@ and cannot run a command. Warnings do not count.`,
 		Example: `  elsewhere doctor
   elsewhere doctor --fix
   elsewhere doctor -b local --json`,
-		Args:              cobra.NoArgs,
+		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := t.check(); err != nil {
@@ -139,6 +139,11 @@ func (a *app) examine(ctx context.Context, t target, mend bool) *report {
 	}
 	if len(cfg.Warnings()) == 0 {
 		r.add(&r.Checks, check{State: good, Name: "settings", Detail: "nothing is odd, and no two origins disagree"})
+	}
+	if where := cfg.HermesAllowlist(); where != "" {
+		instead := "what is to run without a question goes into policy.rules or policy.allow (docs/policy.md)"
+		r.add(&r.Checks, check{State: warning, Name: "policy", Detail: "command_allowlist (" + where + ") is Hermes' own and is not read: its entries name patterns of Hermes', and would allow more here than they say",
+			Hint: &instead})
 	}
 	for _, c := range checkHome(cfg.Home()) {
 		r.add(&r.Checks, c)
@@ -345,11 +350,7 @@ func (b *backendReport) run(ctx context.Context, a *app, cfg *config.Config, t t
 
 // guardCheck says whether the policy looks at commands there.
 func guardCheck(guarded bool, why string) check {
-	text := "commands and paths are not looked at before they are used"
-	if guarded {
-		text = "dangerous commands and paths are asked about or blocked"
-	}
-	return check{State: good, Name: "policy", Detail: text + ": " + why}
+	return check{State: good, Name: "policy", Detail: (&guarding{guarded, why}).String()}
 }
 
 // blocked are the names among names that the caller's environment would not have handed on.

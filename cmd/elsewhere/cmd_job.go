@@ -277,7 +277,7 @@ func (a *app) cmdJobLs() *cobra.Command {
 		Long:    `List the jobs of a sandbox: those that run, and the last 64 that have ended.`,
 		Example: `  elsewhere job ls
   elsewhere job ls -b gpu1 --task train --json`,
-		Args:              cobra.NoArgs,
+		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var jobs []elsewhere.JobStatus

@@ -14,7 +14,7 @@ func cmdMan(root *cobra.Command) *cobra.Command {
 		Short:   "Write the man pages into a directory",
 		Example: "  elsewhere man /usr/local/share/man/man1",
 		Hidden:  true,
-		Args:    cobra.ExactArgs(1),
+		Args:    takes("DIR"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := args[0]
 			if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -51,7 +51,7 @@ HERMES_HOME/elsewhere/mcp-token. ADDR without a host is this machine alone.`,
   elsewhere mcp -b docker -b gpu1 --task agent
   elsewhere mcp -b docker --print-config cursor
   elsewhere mcp -b docker --http :8420`,
-		Args:              cobra.NoArgs,
+		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return a.mcp(cmd, &o) },
 	}
@@ -165,6 +165,14 @@ func (o *mcpFlags) checkMCP() error {
 	return nil
 }
 
+// withoutOp drops what package net says before the reason.
+func withoutOp(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
+}
+
 // serveHTTP listens until ctx is done.
 func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, o *mcpFlags, token string) error {
 	addr, err := listenAddress(o.http)
@@ -177,7 +185,7 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, o *mcpFla
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return ownError("--http", "choose another address", "listen on %s: %w", addr, err)
+		return ownError("--http", "choose another address", "cannot listen on %s: %w", addr, withoutOp(err))
 	}
 	notice(a.err, fmt.Sprintf("serving http://%s%s", listener.Addr(), mcpserver.Path))
 	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {

@@ -54,6 +54,31 @@ type sandboxRow struct {
 	Persistent bool      `json:"persistent"`
 	InUse      bool      `json:"in_use"`
 	Data       []string  `json:"data"`
+	Policy     *guarding `json:"policy"` // null where it is not known
+}
+
+// guarding is whether the policy looks at commands in a sandbox, and why.
+type guarding struct {
+	Checked bool   `json:"checked"`
+	Why     string `json:"why"`
+}
+
+func newGuarding(b keptBox) *guarding {
+	guarded, why, known := b.all.Guarded(b.SandboxInfo)
+	if !known {
+		return nil
+	}
+	return &guarding{guarded, why}
+}
+
+func (g *guarding) String() string {
+	switch {
+	case g == nil:
+		return "not known: it does not run, or an earlier elsewhere made it"
+	case g.Checked:
+		return "dangerous commands and paths are asked about or blocked: " + g.Why
+	}
+	return "commands and paths are not looked at before they are used: " + g.Why
 }
 
 func newSandboxRow(b keptBox) sandboxRow {
@@ -61,7 +86,7 @@ func newSandboxRow(b keptBox) sandboxRow {
 	return sandboxRow{
 		Backend: b.all.Backend(), Also: append([]string{}, b.also...), Task: task, TaskB64: b64, Address: b.address(), SandboxID: b.ID,
 		Name: b.Name, State: b.State, Image: b.Image, Created: b.Created, Persistent: b.Persistent, InUse: b.InUse,
-		Data: append([]string{}, b.Data...),
+		Data: append([]string{}, b.Data...), Policy: newGuarding(b),
 	}
 }
 
@@ -96,7 +121,7 @@ used any more), or data: the sandbox is gone and its files on this machine are k
 		Example: `  elsewhere sandbox ls
   elsewhere sandbox ls -b docker
   elsewhere sandbox ls --json`,
-		Args:              cobra.NoArgs,
+		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.interruptibly(cmd, func(ctx context.Context) error { return a.listSandboxes(ctx, &t, asJSON) })
@@ -117,6 +142,7 @@ func (a *app) listSandboxes(ctx context.Context, t *target, asJSON bool) error {
 	}
 	defer k.close(a)
 	if asJSON {
+		k.expose(ctx)
 		return a.printJSON(struct {
 			Schema      int          `json:"schema"`
 			Sandboxes   []sandboxRow `json:"sandboxes"`
@@ -281,6 +307,8 @@ func (a *app) printDetail(b keptBox, d driver.SandboxDetail, sessions []elsewher
 	out.row("user", d.User)
 	out.row("image", d.Image)
 	out.row("image id", d.ImageID)
+	b.SandboxInfo = d.SandboxInfo
+	out.row("policy", newGuarding(b).String())
 	if d.Processes >= 0 {
 		out.row("processes", strconv.Itoa(d.Processes))
 	} else {

@@ -366,7 +366,7 @@ func (a *app) cmdSandboxPrune() *cobra.Command {
 whose owners are dead. Their directories on this machine stay. It says first which go, and asks; --yes answers.`,
 		Example: `  elsewhere sandbox prune --dry-run
   elsewhere sandbox prune --yes -b docker`,
-		Args:              cobra.NoArgs,
+		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {

@@ -22,6 +22,9 @@ func (a *app) cmdSession() *cobra.Command {
 		Short: "List and remove named sessions",
 		Long: `A named session keeps exported variables, functions, aliases, directory and umask from one "elsewhere run -s NAME" to the
 next. It is yours until you remove it or do not use it for terminal.session_expiry (7 days).`,
+		Example: `  elsewhere run -s dev 'cd /tmp; export A=1'
+  elsewhere session ls
+  elsewhere session rm dev`,
 		Args: cobra.ArbitraryArgs,
 		RunE: group,
 	}
@@ -103,7 +106,7 @@ func (a *app) cmdSessionLs() *cobra.Command {
 		Short:   "List named sessions",
 		Example: `  elsewhere session ls
   elsewhere session ls -b local --json`,
-		Args:              cobra.NoArgs,
+		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			c, err := a.choose(&t)

@@ -27,7 +27,7 @@ For one program on a terminal, use run -t.`,
 		Example: `  elsewhere shell
   elsewhere shell -b docker -s dev
   elsewhere shell -b ssh --task build`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err

@@ -35,7 +35,7 @@ Exit code: 0; 1 with conflicts, or where something could not be transferred; the
 		Example: `  elsewhere sync . ssh:project --exclude .git --gitignore
   elsewhere sync . ssh:project --watch
   elsewhere sync ssh:results ./results --dry-run`,
-		Args: cobra.ExactArgs(2),
+		Args: takes("SRC", "DST"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.sync(cmd, &o, args) },
 	}
 	o.addTo(a, cmd)
@@ -79,10 +79,11 @@ func (a *app) sync(cmd *cobra.Command, o *syncFlags, args []string) error {
 	}
 	o.Local, o.Remote, o.FromSandbox, o.Exclude = local, remote, !toSandbox, o.exclude
 	var last *elsewhere.Synced
-	err = a.transfer(cmd, &o.transferFlags, "sync", toSandbox, func(ctx context.Context, sb *elsewhere.Sandbox, progress func(elsewhere.TransferProgress)) error {
-		o.Progress = progress
+	err = a.transfer(cmd, &o.transferFlags, "sync", toSandbox, func(ctx context.Context, sb *elsewhere.Sandbox, line *transferLine) error {
+		o.Progress = line.show
 		once := func() error {
 			done, err := sb.Sync(ctx, o.SyncOptions)
+			line.over()
 			if err != nil {
 				return err
 			}

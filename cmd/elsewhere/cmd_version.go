@@ -58,7 +58,7 @@ func (a *app) cmdVersion() *cobra.Command {
 		Use:               "version",
 		Short:             "Say which elsewhere this is",
 		Example:           "  elsewhere version --json",
-		Args:              cobra.NoArgs,
+		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			b := thisBuild()

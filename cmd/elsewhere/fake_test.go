@@ -232,6 +232,9 @@ func (k keeper) find(id string) (record, error) {
 
 func (k keeper) Inspect(_ context.Context, id string) (driver.SandboxDetail, error) {
 	r, err := k.find(id)
+	if r.Detail.State == driver.StateRunning {
+		r.Detail.Exposure = &driver.Exposure{HostNetwork: k.name == "barn"} // which has no doors
+	}
 	return r.Detail, err
 }
 

@@ -160,6 +160,25 @@ func (k *keptBoxes) add(answer listing) {
 	}
 }
 
+// expose asks what of a machine is in the sandboxes whose listing does not say it, all at once; where the engine does not answer it stays
+// unknown.
+func (k *keptBoxes) expose(ctx context.Context) {
+	var wg sync.WaitGroup
+	for i := range k.boxes {
+		box := &k.boxes[i]
+		if box.Exposure != nil || box.State == driver.StateData {
+			continue
+		}
+		wg.Go(func() {
+			d, err := within(ctx, reachWait, func(ctx context.Context) (driver.SandboxDetail, error) { return box.all.Inspect(ctx, box.Task) })
+			if err == nil {
+				box.Exposure = d.Exposure
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // kind is the name of the backend that an entry of terminal.backends stands for.
 func (k *keptBoxes) kind(all *elsewhere.Sandboxes) string {
 	b, err := k.cfg.Backend(all.Backend())
@@ -190,8 +209,16 @@ func (k *keptBoxes) find(op, name string) (keptBox, error) {
 		return found[0], nil
 	case 0:
 		hint := "`elsewhere sandbox ls` lists them"
+		var others []string
 		for _, u := range k.unreached {
-			hint += fmt.Sprintf("; %s could not be asked (%s)", u.Backend, oneLine(u.Error.Message))
+			if u.configured {
+				hint += fmt.Sprintf("; %s could not be asked (%s)", u.Backend, oneLine(u.Error.Message))
+			} else {
+				others = append(others, u.Backend)
+			}
+		}
+		if len(others) > 0 {
+			hint += "; these could not be asked: " + strings.Join(others, ", ") + " (`elsewhere doctor` says why)"
 		}
 		return keptBox{}, ownError(op, hint, "there is no sandbox of the task %s%s", shownTask(name), k.where())
 	}

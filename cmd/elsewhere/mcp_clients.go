@@ -16,6 +16,10 @@ type mcpClient struct {
 	text        func(command string, args []string) string
 }
 
+// toolTimeout is how many seconds a client has to wait for a tool: more than a command in the foreground may take by default
+// (terminal.max_foreground_timeout).
+const toolTimeout = 660
+
 // mcpClients are the common ones.
 var mcpClients = []mcpClient{
 	{"claude-code", "run this, or put the JSON below into .mcp.json of a project", func(command string, args []string) string {
@@ -23,19 +27,21 @@ var mcpClients = []mcpClient{
 	}},
 	{"claude-desktop", "claude_desktop_config.json (Settings, Developer, Edit Config)", mcpServers},
 	{"codex", "~/.codex/config.toml", func(command string, args []string) string {
-		return fmt.Sprintf("[mcp_servers.elsewhere]\ncommand = %s\nargs = %s\ntool_timeout_sec = 660", jsonText(command), jsonText(args))
+		return fmt.Sprintf("[mcp_servers.elsewhere]\ncommand = %s\nargs = %s\ntool_timeout_sec = %d", jsonText(command), jsonText(args), toolTimeout)
 	}},
 	{"cursor", "~/.cursor/mcp.json, or .cursor/mcp.json of a project", mcpServers},
-	{"gemini", "~/.gemini/settings.json", mcpServers},
+	{"gemini", "~/.gemini/settings.json", func(command string, args []string) string {
+		return entry("mcpServers", map[string]any{"command": command, "args": args, "timeout": toolTimeout * 1000})
+	}},
 	{"hermes", "config.yaml of HERMES_HOME", func(command string, args []string) string {
-		return fmt.Sprintf("mcp_servers:\n  elsewhere:\n    command: %s\n    args: %s\n    timeout: 660", jsonText(command), jsonText(args))
+		return fmt.Sprintf("mcp_servers:\n  elsewhere:\n    command: %s\n    args: %s\n    timeout: %d", jsonText(command), jsonText(args), toolTimeout)
 	}},
 	{"vscode", ".vscode/mcp.json of a project, or the command MCP: Open User Configuration", func(command string, args []string) string {
-		return indented(map[string]any{"servers": map[string]any{"elsewhere": map[string]any{"type": "stdio", "command": command, "args": args}}})
+		return entry("servers", map[string]any{"type": "stdio", "command": command, "args": args})
 	}},
 	{"windsurf", "~/.codeium/windsurf/mcp_config.json", mcpServers},
 	{"zed", "settings.json", func(command string, args []string) string {
-		return indented(map[string]any{"context_servers": map[string]any{"elsewhere": map[string]any{"command": command, "args": args}}})
+		return entry("context_servers", map[string]any{"command": command, "args": args, "timeout": toolTimeout})
 	}},
 }
 
@@ -50,7 +56,11 @@ func clientNames() []string {
 func mcpServers(command string, args []string) string { return servers("mcpServers", command, args) }
 
 func servers(key, command string, args []string) string {
-	return indented(map[string]any{key: map[string]any{"elsewhere": map[string]any{"command": command, "args": args}}})
+	return entry(key, map[string]any{"command": command, "args": args})
+}
+
+func entry(key string, server map[string]any) string {
+	return indented(map[string]any{key: map[string]any{"elsewhere": server}})
 }
 
 func indented(v any) string {

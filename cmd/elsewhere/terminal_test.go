@@ -168,6 +168,7 @@ func TestASlowStepIsSaidOnOneLineOfATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	p.Env = append(p.Env, "TERM=xterm")
 	say("pulling base: 10 %\n")
 	terminal := p.onTerminal()
 	s := watch(t, terminal)

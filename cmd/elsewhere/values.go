@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/internal/safename"
 )
@@ -62,4 +64,31 @@ func parseMaxOutput(text string) (int64, error) {
 		return -1, nil
 	}
 	return n, nil
+}
+
+// noArgs is an Args that takes no argument.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return ownError(operation(cmd), "leave it out, or see: "+cmd.CommandPath()+" --help", "it takes no argument, and %q is one", cut(args[0], 60))
+	}
+	return nil
+}
+
+// atMostOne is an Args that takes one argument or none.
+func atMostOne(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return ownError(operation(cmd), "see: "+cmd.CommandPath()+" --help", "it takes one argument at most, and there are %d", len(args))
+	}
+	return nil
+}
+
+// takes is an Args that wants these arguments.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			want := strings.Join(names, " ")
+			return ownError(operation(cmd), "write: "+cmd.CommandPath()+" "+want, "it takes %s, and there are %d arguments", strings.Join(names, " and "), len(args))
+		}
+		return nil
+	}
 }

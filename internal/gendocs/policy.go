@@ -68,7 +68,8 @@ Who is asked: with ` + "`elsewhere run`" + ` and its like the person at the term
 it, the process ends with 125, and the audit record says ` + "`denied: RULE`" + ` (or ` + "`asked: once: RULE`, `allow`, `not asked: RULE`, `not checked`" + `).
 
 *Once* counts for one call, *this session* until it ends (a named session: until it is removed); *always* is kept in ` + "`HERMES_HOME/elsewhere/policy.json`" + ` (0600). An answer is kept with the rule, the command as
-bash would run it, and its directory, never as a pattern of text: the same push to another branch is asked about again. What is known only
+bash would run it, and its directory, never as a pattern of text: the same push to another branch is asked about again. ` + "`elsewhere policy ls`" + ` lists what always counts, and
+` + "`elsewhere policy forget`" + ` has it asked about again, also by servers that run. What is known only
 when it runs can be agreed to once only. Where the session's directory changes while somebody is asked, the command is looked at again in the new one.
 
 ## Rules
@@ -135,7 +136,9 @@ approvals:                                           # as Hermes has it
 
 For one call: ` + "`--set approvals.mode=off`, `--set 'policy.rules={\"force-push\":\"allow\"}'`, `--set policy.enabled=false`" + `. Hermes' variable
 ` + "`HERMES_YOLO_MODE=1`" + ` does what ` + "`mode: off`" + ` does. As in Hermes, what is blocked stays blocked then; unlike there, a rule that blocks can be
-allowed by its name, and ` + "`smart`" + ` (a model that answers) is ` + "`manual`" + `. Hermes' ` + "`command_allowlist`" + ` is not read: it names Hermes' own patterns.
+allowed by its name, and ` + "`smart`" + ` (a model that answers) is ` + "`manual`" + `. Hermes' ` + "`command_allowlist`" + ` is not read: it names
+Hermes' own patterns (` + "`rm`, `git push *`" + `), which as rules of ours would let through more than they say. Where there is one, ` + "`doctor`" + ` says so, and the first question of a
+process does in a notice, with the rule to write instead.
 
 - A rule that asks or blocks fits where its arguments occur in this order, with others between them; ` + "`*`" + ` is any text and ` + "`?`" + ` one
   character. They are compared with the command after its quotes and constants are resolved. Of the rules that fit, the strictest counts.
@@ -147,6 +150,6 @@ allowed by its name, and ` + "`smart`" + ` (a model that answers) is ` + "`manua
 
 The check is on by default, and without ` + "`SandboxOptions.Approve`" + ` the answer is always no: a program that hands a model's commands on is safe when
 its author never thought of this. One that runs its own commands sets ` + "`policy.enabled`" + ` to false (` + "`config.Options.Flags`" + `). ` + "`Sandbox.Guarded`" + ` says whether
-and why a place is guarded, ` + "`errors.As`" + ` with a ` + "`*elsewhere.Denial`" + ` what was refused. A check of a small command takes some 30 µs; where
+and why a place is guarded (` + "`elsewhere doctor`, `elsewhere sandbox inspect`" + `), ` + "`errors.As`" + ` with a ` + "`*elsewhere.Denial`" + ` what was refused. A check of a small command takes some 30 µs; where
 nothing is guarded it takes nothing.
 `
