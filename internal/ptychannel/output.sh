@@ -6,12 +6,12 @@ exec 8>&1 2>/dev/null
 printf "\036%s r\n" "$m"
 exec 3< <(exec cat 8>&-)
 trap "" PIPE
-# run takes what a bash writes: $1 is the fifos' name.
+# run takes what a bash writes: $1 and $2 name the fifos.
 run() {
-	p=$1
-	mkfifo -m 600 "$p.o" "$p.a"
+	p=$1.$2
+	(($2)) || meet "$1"
 	exec 7<"$p.o" 6>"$p.a"
-	rm -f "$p.o" "$p.a"
+	(($2 < 7)) || rm -f "$1".*
 	exec 5> >(exec 6<&0 <&7 7<&- 3<&-; trap - PIPE; pump o)
 	exec 7<&-
 	while read -r -t "$g" k n <&3 || exit; do
@@ -20,14 +20,16 @@ run() {
 			e) printf "%s\n" "$n" >&6 ;;
 			k) kill -KILL -- "-$n" "$n" ;;
 			z) break ;;
-			q) exit ;;
+			q) break 2 ;;
 		esac
 	done
 	exec 5>&- 6>&-
 }
+p=
 while read -r -t "$g" k n <&3; do
 	case $k in
 		b) eval "run $n" ;;
 		q) break ;;
 	esac
 done
+[[ ! $p ]] || rm -f "${p%.*}".*

@@ -424,3 +424,20 @@ func TestMarksAreFoundHoweverTheyAreCut(t *testing.T) {
 		}
 	}
 }
+
+func TestTextGoesAsTextAndAllElseAsItIs(t *testing.T) {
+	long := strings.Repeat("x", maxText+1)
+	for _, c := range []struct{ data, head, sent string }{
+		{"a\nb", "t 3", "a\nb"},
+		{"a\n\xff\x00", "T 3", "a\n\xff"},
+		{"\x00", "d 1", "\x00"},
+		{"a\x00b", "d 3", "a\x00b"},
+		{"a\x00\x00", "d 3", "a\x00\x00"},
+		{long, "d 12289", long},
+		{long[1:] + "\x00", "T 12288", long[1:]},
+	} {
+		if got, n := frame([]byte(c.data)); string(got) != c.head+"\n"+c.sent || n != len(c.data) {
+			t.Errorf("%.20q is sent as %.30q, %d bytes", c.data, got, n)
+		}
+	}
+}
