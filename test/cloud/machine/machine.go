@@ -55,7 +55,29 @@ func NewHost(dir, base string) (*Host, error) {
 		return nil, fmt.Errorf("no tree to start machines on: %w", err)
 	}
 	keepDescriptors()
-	return &Host{dir: dir, base: Image{[]string{base}}, machines: map[*Machine]struct{}{}}, nil
+	h := &Host{dir: dir, machines: map[*Machine]struct{}{}}
+	plain, err := h.newDir("plain")
+	if err == nil {
+		err = hide(plain, "etc/profile.d")
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.base = Image{[]string{plain, base}}
+	return h, nil
+}
+
+// baseLayers is of how many layers Host.Base is.
+const baseLayers = 2
+
+// hide makes a directory an empty one for who looks through a layer. What packages of the tree have login shells do takes longer than
+// most of what is tested, and is tested where it is asked for.
+func hide(layer, dir string) error {
+	dir = filepath.Join(layer, dir)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return syscall.Setxattr(dir, "trusted.overlay.opaque", []byte("y"), 0)
 }
 
 // keepDescriptors keeps from commands what this process itself was given besides the three descriptors that everybody has.
@@ -354,7 +376,7 @@ func (m *Machine) layers() ([]string, error) {
 
 // RemoveImage removes what the image adds to the one that its machine started on. No machine may use it.
 func (h *Host) RemoveImage(img Image) error {
-	if len(img.layers) < 2 || !strings.HasPrefix(img.layers[0], h.dir+"/") {
+	if len(img.layers) <= baseLayers || !strings.HasPrefix(img.layers[0], h.dir+"/") {
 		return nil
 	}
 	return os.RemoveAll(filepath.Dir(img.layers[0]))
@@ -366,7 +388,7 @@ func (i Image) Equal(other Image) bool { return slices.Equal(i.layers, other.lay
 // Size is about how many bytes the image's own layer takes.
 func (i Image) Size() int64 {
 	var sum int64
-	if len(i.layers) < 2 {
+	if len(i.layers) <= baseLayers {
 		return 0
 	}
 	_ = filepath.WalkDir(i.layers[0], func(_ string, d os.DirEntry, err error) error {
@@ -382,7 +404,7 @@ func (i Image) Size() int64 {
 
 // Holds tells whether a file, or the name of one, that the image adds to the one that its machine started on has text in it.
 func (i Image) Holds(text string) (bool, error) {
-	if len(i.layers) < 2 {
+	if len(i.layers) <= baseLayers {
 		return false, nil
 	}
 	found := errors.New("found")
