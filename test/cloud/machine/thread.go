@@ -22,19 +22,30 @@ type thread struct{ work chan func() }
 func enterMachine(first int) (*thread, error) {
 	t := &thread{work: make(chan func())}
 	entered := make(chan error)
-	go func() {
-		// It is never unlocked: a thread that cannot come back ends with its goroutine.
-		runtime.LockOSThread()
-		entered <- enterNamespaces(first)
-		for do := range t.work {
-			do()
-		}
-	}()
+	go t.run(first, entered)
 	if err := <-entered; err != nil {
 		t.leave()
 		return nil, err
 	}
 	return t, nil
+}
+
+func (t *thread) run(first int, entered chan<- error) {
+	// It is never unlocked: a thread that cannot come back ends with its goroutine.
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		// The process's first thread stands for all in /proc/self. While this goroutine holds it, another one gets another.
+		other := make(chan error)
+		go t.run(first, other)
+		err := <-other
+		runtime.UnlockOSThread()
+		entered <- err
+		return
+	}
+	entered <- enterNamespaces(first)
+	for do := range t.work {
+		do()
+	}
 }
 
 // leave ends the thread, by which the kernel lets go of what only it has held.
