@@ -203,7 +203,7 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 		env = append(env, mark) // by it Kill finds the bash
 	}
 	p, err := s.pool.Start(ctx, ptychannel.Spec{
-		Args: spec.Args, Env: env, Home: s.around.Home, Temp: s.around.Private, Lease: s.req.Config.Duration("orphan_grace"),
+		Args: spec.Args, Env: env, Home: s.around.Home, Temp: s.around.Temp, Lease: s.req.Config.Duration("orphan_grace"),
 		Name: "the sandbox " + s.plan.name, Kill: func(ctx context.Context) error { return s.kill(ctx, mark) },
 	})
 	if err != nil {

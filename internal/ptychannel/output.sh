@@ -20,16 +20,16 @@ run() {
 			e) printf "%s\n" "$n" >&6 ;;
 			k) kill -KILL -- "-$n" "$n" ;;
 			z) break ;;
-			q) break 2 ;;
+			q) exit ;;
 		esac
 	done
 	exec 5>&- 6>&-
 }
 p=
+trap "[[ ! \$p ]] || rm -f \"\${p%.*}\".*" EXIT
 while read -r -t "$g" k n <&3; do
 	case $k in
 		b) eval "run $n" ;;
 		q) break ;;
 	esac
 done
-[[ ! $p ]] || rm -f "${p%.*}".*

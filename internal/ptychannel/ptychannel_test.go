@@ -352,8 +352,9 @@ func TestTerminalsAreUsedAgain(t *testing.T) {
 	defer pool.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
-	for i := range 8 {
-		p, err := pool.Start(ctx, Spec{Args: []string{"-c", `printf "%s." "$A" "$B"; cat; printf "err$A" >&2; exit $A`}, Env: []string{fmt.Sprintf("A=%d", i), "B=it's"}[:1+i%2], Name: "here"})
+	temp := t.TempDir()
+	for i := range meetings + 3 {
+		p, err := pool.Start(ctx, Spec{Args: []string{"-c", `printf "%s." "$A" "$B"; cat; printf "err$A" >&2; exit $A`}, Env: []string{fmt.Sprintf("A=%d", i), "B=it's"}[:1+i%2], Temp: temp, Name: "here"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,6 +377,16 @@ func TestTerminalsAreUsedAgain(t *testing.T) {
 	}
 	if n := dialed.Load(); n != 2 {
 		t.Errorf("%d terminals were opened", n)
+	}
+	pool.Close()
+	for deadline := time.Now().Add(wait); ; time.Sleep(5 * time.Millisecond) {
+		left, err := os.ReadDir(temp)
+		if err == nil && len(left) == 0 {
+			break
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%v, and %d names are left", err, len(left))
+		}
 	}
 }
 
