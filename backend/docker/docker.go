@@ -43,7 +43,8 @@ type sandbox struct {
 	tidied atomic.Bool                        // a watchdog runs, which removes the private directory
 	found  atomic.Pointer[[]driver.StateFile] // what lay in the state directory at the opening, for whoever asks first
 	closed atomic.Bool
-	kills  atomic.Int64 // how many processes in the container the kernel has ended for want of memory, when that was last asked
+	seed   atomic.Pointer[seed] // the bash that has looked around, until another one is wanted
+	kills  atomic.Int64         // how many processes in the container the kernel has ended for want of memory, when that was last asked
 
 	mu     sync.Mutex
 	live   map[*process]struct{} // whose connections are open

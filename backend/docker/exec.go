@@ -77,19 +77,23 @@ func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	if !slices.Contains(env, mark) {
 		env = append(env, mark) // by it Kill finds the bash
 	}
-	p, err := s.start(ctx, spec.Args, append(env, s.env...), client.ConsoleSize{})
-	if err != nil {
-		return nil, s.startFailed(ctx, err)
+	env = append(env, s.env...)
+	p := s.become(spec.Args, env)
+	if p == nil {
+		var err error
+		if p, err = s.start(ctx, spec.Args, env, client.ConsoleSize{}); err != nil {
+			return nil, s.startFailed(ctx, err)
+		}
+		if !s.own(p) {
+			_ = p.conn.Close()
+			return nil, failure(driver.KindLost, "the sandbox is closed")
+		}
+		go p.split()
 	}
 	p.mark = mark
 	if isWatchdog("bash " + strings.Join(spec.Args, " ")) {
 		s.tidied.Store(true)
 	}
-	if !s.own(p) {
-		_ = p.conn.Close()
-		return nil, failure(driver.KindLost, "the sandbox is closed")
-	}
-	go p.split()
 	return p, nil
 }
 
@@ -526,11 +530,16 @@ func (s *sandbox) run(ctx context.Context, script string, args ...string) (strin
 	}
 	p.script = true
 	go p.split()
+	_ = p.stdin.Close()
+	return s.finish(ctx, p, nil)
+}
+
+// finish reads what a script prints from here on behind what it had printed, until it has ended. ctx bounds it.
+func (s *sandbox) finish(ctx context.Context, p *process, printed []byte) (string, error) {
 	defer p.closeAll()
 	// Its end closes the connection, and that the readers below.
 	stop := context.AfterFunc(ctx, p.closeAll)
 	defer stop()
-	_ = p.stdin.Close()
 	var said strings.Builder
 	var reading sync.WaitGroup
 	reading.Go(func() { _, _ = io.Copy(&said, io.LimitReader(p.errs, tailBytes)); _ = p.errs.Close() })
@@ -542,6 +551,7 @@ func (s *sandbox) run(ctx context.Context, script string, args ...string) (strin
 	if err != nil {
 		return "", err
 	}
+	text = append(printed, text...)
 	for pause := time.Millisecond; ; pause = min(2*pause, firstAsk) {
 		ended, err := p.ask(ctx)
 		switch {

@@ -72,7 +72,7 @@ func (s *sandbox) lookAround(ctx context.Context) (*surroundings, error) {
 	if home := s.plan.home; home != "" {
 		s.env = []string{"HOME=" + home}
 	}
-	out, err := s.run(ctx, setupScript, stateRoot, s.privateName(), s.privatePrefix(), s.plan.dir, s.plan.home)
+	out, err := s.plant(ctx, setupScript, stateRoot, s.privateName(), s.privatePrefix(), s.plan.dir, s.plan.home)
 	fields := strings.Split(out, "\x00")
 	if err != nil || len(fields) < 8 || fields[0] != "elsewhere" {
 		return nil, s.setupFailed(ctx, out, err)
