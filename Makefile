@@ -13,7 +13,8 @@ LINT_VERSION := v2.15.0
 LINT_DIR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elsewhere/golangci-lint-$(LINT_VERSION)
 LINT := $(LINT_DIR)/golangci-lint
 
-# The clouds' suites run against emulators that are made of this machine's own processes, and take as long as all others together.
+# The clouds' suites run against emulators that are made of this machine's own processes: without the size tests, one package at a
+# time, in `make test`, and whole in `make clouds`.
 CLOUDS := ./backend/modal ./backend/daytona ./backend/vercel
 
 # Under the race detector a container engine's cases are those in which many things happen at once: the rest is the same code of ours
@@ -40,9 +41,10 @@ build: ## bin/elsewhere, static
 
 test: bin/report ## every test whose engine is here; REQUIRE_ALL=1 makes a skip a failure
 	set -o pipefail; $(GOTEST) $(call others,$(CLOUDS)) | bin/report || $(UNSTEADY)
+	set -o pipefail; $(GOTEST) -short -p 1 $(CLOUDS) | bin/report -short -repeat 'go test -short' || $(UNSTEADY)
 
-clouds: bin/report ## the clouds' backends against their emulators
-	set -o pipefail; $(GOTEST) -p 1 $(CLOUDS) | bin/report
+clouds: bin/report ## the clouds' backends against their emulators, with the size tests, all cases at a distance and the long soak
+	set -o pipefail; $(GOTEST) -p 1 $(CLOUDS) | bin/report || $(UNSTEADY)
 
 race: bin/report ## the same with the race detector, without the size tests, one package at a time: the detector takes the processors
 	set -o pipefail; export CGO_ENABLED=1; { \

@@ -28,16 +28,13 @@ func TestConformance(t *testing.T) {
 
 // TestConformanceAtADistance runs again, with 100 ms for each round trip, what waits for the far side in every way.
 func TestConformanceAtADistance(t *testing.T) {
-	if testing.Short() {
-		t.Skip("short: the same again, with latency")
-	}
 	var srv *emulator.Server
 	if os.Getenv(childVar) == "" {
 		srv = serve(t)
 		srv.SetLatency(100 * time.Millisecond)
 	}
 	h := harnessOn(srv)
-	h.Only = []string{"stdin/*", "kill/*", "lost/*"}
+	h.Only = drivertest.AtADistance()
 	h.Skip = nil
 	drivertest.Run(t, h)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -16,29 +17,25 @@ import (
 	emulator "github.com/elsewhere-sh/elsewhere/test/cloud/modal"
 )
 
-// TestFarAway holds the backend against the cases that distance could break, with 100 ms for each round trip.
-func TestFarAway(t *testing.T) {
-	e, err := emulator.New(emulator.Options{})
-	if err != nil {
-		need(t, err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
+// TestConformanceAtADistance holds the backend against the cases that distance could break, with 100 ms for each round trip.
+func TestConformanceAtADistance(t *testing.T) {
+	var e *emulator.Emulator
+	if os.Getenv(childVar) == "" {
+		var err error
+		if e, err = emulator.New(emulator.Options{}); err != nil {
+			need(t, err)
 		}
-	})
-	e.SetLatency(100 * time.Millisecond)
+		t.Cleanup(func() {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		e.SetLatency(100 * time.Millisecond)
+	}
 	h := harness()
 	h.Place = func(t testing.TB, spec drivertest.PlaceSpec) *drivertest.Place { return placeAt(t, e, spec) }
 	h.Skip = nil
-	h.Only = []string{
-		"concurrency/C08 twenty calls at once see each a whole state",
-		"concurrency/closing the sandbox while calls run ends them, and nothing hangs",
-		"kill/an interrupt is 130 with its cause, returns what was printed and ends the tree",
-		"lost/a call whose sandbox vanishes under it fails as lost and is not run again",
-		"stdin/stdin flows while the command runs",
-		"state files/two users of one named session at once each see a whole state and lose none of it",
-	}
+	h.Only = drivertest.AtADistance()
 	drivertest.Run(t, h)
 }
 
@@ -122,12 +119,12 @@ func TestNothingRunsTwice(t *testing.T) {
 	run(t, sb, "cat /root/ran", ran)
 }
 
-// TestCutConnections is a soak with a fixed seed: one message in a hundred takes its connection with it. Nothing hangs and nothing runs
+// TestSoak is a soak with a fixed seed: one message in a hundred takes its connection with it. Nothing hangs and nothing runs
 // twice; a call that was lost says so.
-func TestCutConnections(t *testing.T) {
+func TestSoak(t *testing.T) {
 	a := own(t)
 	sb := a.mustOpen(t, map[string]string{"modal_lifetime": "1h"})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*long)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*long)
 	defer cancel()
 	s, err := sb.Session(ctx, "")
 	if err != nil {
@@ -139,7 +136,10 @@ func TestCutConnections(t *testing.T) {
 	}
 	a.e.CutAtRandom(100, 42)
 	lost, ok := 0, ""
-	const calls = 60
+	calls := 300
+	if testing.Short() {
+		calls = 60
+	}
 	for i := range calls {
 		cctx, done := context.WithTimeout(ctx, long)
 		res, err := s.Run(cctx, fmt.Sprintf("echo %d >> /root/ran; seq 1 2000; echo end", i), nil)

@@ -147,6 +147,22 @@ type Observed struct {
 	Code           int
 }
 
+// AtADistance is a Harness.Only that chooses what waits for the far side in every way, to be run again with latency; under -short
+// a few of these.
+func AtADistance() []string {
+	if !testing.Short() {
+		return []string{"stdin/*", "kill/*", "lost/*", "concurrency/*", "state files/*"}
+	}
+	return []string{
+		"concurrency/C08 twenty calls at once see each a whole state",
+		"concurrency/closing the sandbox while calls run ends them, and nothing hangs",
+		"kill/an interrupt is 130 with its cause, returns what was printed and ends the tree",
+		"lost/a call whose sandbox vanishes under it fails as lost and is not run again",
+		"stdin/stdin flows while the command runs",
+		"state files/two users of one named session at once each see a whole state and lose none of it",
+	}
+}
+
 // group is one subject of the contract; every file of cases holds one or two.
 type group struct {
 	name  string

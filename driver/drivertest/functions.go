@@ -166,18 +166,18 @@ func namedFunction(t *test, name string) {
 		return word
 	}
 	s.run(fmt.Sprintf("%s() { %s; }", name, body), split).out("").err("").code(0).saved(true)
-	for i := range 2 {
-		// It is there, it is called, and its exit code is its own.
-		s.run(name+" a b", split).out("").err("fn " + name + " a b\n").code(9).saved(true)
-		// Everything that a call does besides goes on without it.
-		value := fmt.Sprintf("value %d\nof %s", i, name)
-		s.run(fmt.Sprintf("%s V=%s; %s /tmp; %s body", plain("export"), quote(value), plain("cd"), say), split).
-			out("body\n").err("").code(0).saved(true).cwd("/tmp")
-		s.run(say+` "$V"; `+say+` "$PWD"`, split).out(value + "\n/tmp\n").err("").code(0).saved(true)
-		s.run(plain("exit")+" 5", split).out("").err("").code(5).saved(true)
-		s.run(fmt.Sprintf(`%s '%s 6' EXIT; %s in`, plain("trap"), plain("exit"), say), split).out("in\n").err("").code(6)
-		s.run(say+` x`, dir("/"), stdin("data"), env("E", "per call"), split).out("x\n").err("").code(0)
-	}
+	// It is there, it is called, and its exit code is its own.
+	s.run(name+" a b", split).out("").err("fn " + name + " a b\n").code(9).saved(true)
+	// Everything that a call does besides goes on without it.
+	value := "value\nof " + name
+	s.run(fmt.Sprintf("%s V=%s; %s /tmp; %s body", plain("export"), quote(value), plain("cd"), say), split).
+		out("body\n").err("").code(0).saved(true).cwd("/tmp")
+	s.run(say+` "$V"; `+say+` "$PWD"`, split).out(value + "\n/tmp\n").err("").code(0).saved(true)
+	s.run(plain("exit")+" 5", split).out("").err("").code(5).saved(true)
+	s.run(fmt.Sprintf(`%s '%s 6' EXIT; %s in`, plain("trap"), plain("exit"), say), split).out("in\n").err("").code(6)
+	s.run(say+` x`, dir("/"), stdin("data"), env("E", "per call"), split).out("x\n").err("").code(0)
+	// After all these it is still there, and so is what they left.
+	s.run(say+` "$V"; `+name+" a b", split).out(value + "\n").err("fn " + name + " a b\n").code(9).saved(true).cwd("/tmp")
 	if !slices.Contains([]string{"builtin", "unset"}, name) {
 		s.run("unset -f "+quote(name), split).err("").code(0)
 		s.run(`export V=2; cd /; echo "$V"`, split).out("2\n").err("").cwd("/")

@@ -35,8 +35,8 @@ func hostileGroup() group {
 				} else if string(after.Stdout) != "before\nf before\n/usr\n" {
 					after.fail("the session is not what it was")
 				}
-				s.want(`echo fine`, "fine\n")
 			}
+			s.want(`echo fine`, "fine\n")
 		}})
 	}
 	return g

@@ -47,52 +47,76 @@ func oneLessTraced(trace string) string {
 // the login files, which is most of the cost of a case here.
 type nativeSessions struct {
 	mu   sync.Mutex
-	free []*session
+	free []*nativeSession
+}
+
+// nativeSession is one of them, with what is the same in each of its calls.
+type nativeSession struct {
+	*session
+	state          []byte // what stateText printed at first
+	shell, program string // $0 and $BASH
 }
 
 // stateText prints all that is carried but the directory.
 const stateText = `export -p | grep -v -e OLDPWD -e ' PWD'; alias -p; declare -f; umask; shopt -p extglob`
 
-// native gives a session in the case's hands, and puts it back with the case if its state is what it was.
-func (t *test) native() *session {
+// native gives a session in the case's hands, which the case puts back by free.
+func (t *test) native() *nativeSession {
 	t.Helper()
 	pool := &t.r.natives
 	pool.mu.Lock()
-	var kept *session
+	var kept *nativeSession
 	if n := len(pool.free); n > 0 {
 		kept, pool.free = pool.free[n-1], pool.free[:n-1]
 	}
 	pool.mu.Unlock()
 	if kept == nil {
 		owner := &test{T: t.r.t, r: t.r}
-		kept = t.shared().in(owner).session("")
-	}
-	s := &session{Session: kept.Session, t: t, b: kept.b.in(t)}
-	before, err := s.try(stateText)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		after, err := s.try(stateText)
-		if err == nil && !t.Failed() && bytes.Equal(before.Output, after.Output) {
-			pool.mu.Lock()
-			defer pool.mu.Unlock()
-			pool.free = append(pool.free, kept)
+		kept = &nativeSession{session: t.shared().in(owner).session("")}
+		names, err := kept.try(`echo "$0"; echo "$BASH"`)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	return s
+		kept.shell, kept.program, _ = strings.Cut(strings.TrimSuffix(string(names.Output), "\n"), "\n")
+		state, err := kept.try(stateText)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept.state = state.Output
+	}
+	s := *kept
+	s.session = &session{Session: kept.Session, t: t, b: kept.b.in(t)}
+	return &s
+}
+
+// free holds the session against what matters after a command, and keeps it for another case where its state is what it was.
+func (s *nativeSession) free() {
+	s.t.Helper()
+	after := s.run(stateText + "\necho fine").code(0)
+	state, fine := bytes.CutSuffix(after.Output, []byte("fine\n"))
+	if !fine {
+		after.fail("the session is not well")
+	}
+	if s.t.Failed() || !bytes.Equal(state, s.state) {
+		return
+	}
+	kept := *s
+	owner := &test{T: s.t.r.t, r: s.t.r}
+	kept.session = &session{Session: s.Session, t: owner, b: s.b.in(owner)}
+	pool := &s.t.r.natives
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	pool.free = append(pool.free, &kept)
 }
 
 func compareNative(t *test, text string) {
 	s := t.native()
 	s.want(`cd @D`, "")
-	shell := strings.TrimSuffix(s.run(`echo "$0"`).text(), "\n")
-	program := strings.TrimSuffix(s.run(`echo "$BASH"`).text(), "\n")
 	clean := `chmod -R u+rwx @D; find @D -mindepth 1 -delete`
 	text = s.fill(text)
 	// The observer's own bash may have inherited descriptors; what is compared starts with three.
 	want := s.b.observed("", s.fill(fmt.Sprintf(`cd @D; for ((i = 3; i < 256; i++)); do eval "exec $i>&-"; done; exec -a %s %s --noprofile --norc -c %s </dev/null`,
-		quote(shell), quote(program), quote(text))))
+		quote(s.shell), quote(s.program), quote(text))))
 	s.observe(clean)
 	got := s.run(text, split)
 	normal := func(b []byte) string {
@@ -117,7 +141,7 @@ func compareNative(t *test, text string) {
 	if testing.Verbose() && len(want.Stdout)+len(want.Stderr) == 0 && want.Code == 0 {
 		t.Log("prints nothing and exits with 0")
 	}
-	s.want(`echo fine`, "fine\n")
+	s.free()
 }
 
 var nativeCommands = []struct{ name, text string }{

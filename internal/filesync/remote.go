@@ -237,6 +237,8 @@ func (c *conversation) end(ctx context.Context) {
 	if c.tools == nil { // it never began
 		c.kill()
 	}
+	// Some backends take a bash for ended only when what it has printed was read.
+	go func() { _, _ = io.Copy(io.Discard, c.process.Stdout()) }()
 	if _, err := c.process.Wait(ctx); err != nil || c.tools != nil {
 		c.kill()
 	}

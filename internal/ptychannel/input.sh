@@ -8,16 +8,19 @@ exec 8>&1 2>/dev/null
 printf "\036%s r\n" "$m"
 # What comes is read through a pipe: from a terminal read takes more than a line.
 exec 3< <(exec cat 8>&-)
-# run starts a bash: $1 is the fifos' name, $2 how many variables follow; behind them stand its arguments.
+# run starts a bash: $1 and $2 name the fifos, $3 is how many variables follow; behind them stand its arguments. Text is moved by bash
+# itself: a program for each piece costs more than all the rest.
 run() {
-	p=$1 k=$2
-	shift 2
-	mkfifo -m 600 "$p.o" "$p.a"
+	p=$1.$2 k=$3
+	(($2)) || meet "$1"
+	shift 3
 	exec 7>"$p.o" 6<"$p.a"
 	exec 9> >(exec 3<&- 7>&-; pump e)
-	exec 4< <(exec 6<&- 7>&- 8>&- 9>&-; while read -r -t "$g" k n <&3; do
+	exec 4< <(exec 6<&- 7>&- 8>&- 9>&-; trap "" PIPE; while read -r -t "$g" k n <&3; do
 		case $k in
 			d) dd bs="$n" count=1 iflag=fullblock <&3 ;;
+			t) LC_ALL=C IFS= read -r -t "$g" -N "$n" x <&3 && printf %s "$x" ;;
+			T) LC_ALL=C IFS= read -r -t "$g" -N "$n" x <&3 && printf "%s\0" "$x" ;;
 			c) exec >/dev/null ;;
 			z) exit ;;
 			q) break ;;

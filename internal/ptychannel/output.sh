@@ -6,12 +6,12 @@ exec 8>&1 2>/dev/null
 printf "\036%s r\n" "$m"
 exec 3< <(exec cat 8>&-)
 trap "" PIPE
-# run takes what a bash writes: $1 is the fifos' name.
+# run takes what a bash writes: $1 and $2 name the fifos.
 run() {
-	p=$1
-	mkfifo -m 600 "$p.o" "$p.a"
+	p=$1.$2
+	(($2)) || meet "$1"
 	exec 7<"$p.o" 6>"$p.a"
-	rm -f "$p.o" "$p.a"
+	(($2 < 7)) || rm -f "$1".*
 	exec 5> >(exec 6<&0 <&7 7<&- 3<&-; trap - PIPE; pump o)
 	exec 7<&-
 	while read -r -t "$g" k n <&3 || exit; do
@@ -25,6 +25,8 @@ run() {
 	done
 	exec 5>&- 6>&-
 }
+p=
+trap "[[ ! \$p ]] || rm -f \"\${p%.*}\".*" EXIT
 while read -r -t "$g" k n <&3; do
 	case $k in
 		b) eval "run $n" ;;

@@ -1,6 +1,7 @@
 package ptychannel
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,10 @@ const (
 	// ackBytes is how much is read before the far side is told so at once, and ackWait how long it waits for less.
 	ackBytes = 32 << 10
 	ackWait  = 20 * time.Millisecond
+	// maxText is the most that is sent as text, which some versions of bash read byte by byte.
+	maxText = 12 << 10
+	// meetings is for how many bashes the relays make fifos at once.
+	meetings = 8
 )
 
 // link is two terminals with our relays, on which one bash runs after the other.
@@ -44,7 +49,9 @@ type link struct {
 	answered int // of the relays
 	goneA    bool
 	goneB    bool
-	quit     bool // the relays were told to leave
+	quit     bool   // the relays were told to leave
+	runs     int    // how many bashes there were
+	meet     string // the name of the fifos of this and some others
 	bash     *Process
 	idle     *time.Timer // while there is none
 }
@@ -88,7 +95,11 @@ func (l *link) start(spec Spec) *Process {
 	p := &Process{link: l, spec: spec, done: make(chan struct{}), gone: make(chan struct{})}
 	p.out.p, p.errs.p, p.out.letter, p.errs.letter = p, p, "o", "e"
 	l.bash = p
-	meet := bashscript.Quote(strings.TrimSuffix(spec.Temp, "/") + "/.elsewhere-" + random())
+	if l.runs%meetings == 0 {
+		l.meet = bashscript.Quote(strings.TrimSuffix(spec.Temp, "/") + "/.elsewhere-" + random())
+	}
+	meet := l.meet + " " + strconv.Itoa(l.runs%meetings)
+	l.runs++
 	words := []string{meet, strconv.Itoa(len(spec.Env))}
 	for _, word := range append(append([]string{}, spec.Env...), spec.Args...) {
 		words = append(words, bashscript.Quote(word))
@@ -430,16 +441,28 @@ type stdin struct{ p *Process }
 
 // Write returns when all has been sent, or with an error when the bash has ended.
 func (w stdin) Write(b []byte) (n int, err error) {
-	const head = 16
 	for len(b) > 0 {
-		size := min(len(b), MaxWrite-head)
-		frame := append(fmt.Appendf(nil, "d %d\n", size), b[:size]...)
-		if err := w.p.send(frame); err != nil {
+		data, size := frame(b)
+		if err := w.p.send(data); err != nil {
 			return n, err
 		}
 		n, b = n+size, b[size:]
 	}
 	return n, nil
+}
+
+// frame is the next frame of what is to be written, and how many bytes of that are in it: a text, which may end in a NUL, or
+// anything.
+func frame(b []byte) (data []byte, size int) {
+	const head = 16
+	b = b[:min(len(b), MaxWrite-head)]
+	switch at := bytes.IndexByte(b, 0); {
+	case at < 0 && len(b) <= maxText:
+		return append(fmt.Appendf(nil, "t %d\n", len(b)), b...), len(b)
+	case at > 0 && at <= maxText && at == len(b)-1:
+		return append(fmt.Appendf(nil, "T %d\n", at), b[:at]...), len(b)
+	}
+	return append(fmt.Appendf(nil, "d %d\n", len(b)), b...), len(b)
 }
 
 func (p *Process) send(frame []byte) error {

@@ -61,7 +61,7 @@ type Spec struct {
 	Args []string // bash's
 	Env  []string // "K=V", added to the terminal's environment
 	Home string   // HOME; "" is /
-	// Temp is a directory in which the two relays meet; "" is /tmp. A name in it is used for a moment.
+	// Temp is a directory in which the two relays meet; "" is /tmp. Names in it are there while terminals are.
 	Temp string
 	// Lease is how long the far side takes this process for alive without a word from it: then stdin ends. 0 is ten minutes.
 	Lease time.Duration

@@ -352,8 +352,9 @@ func TestTerminalsAreUsedAgain(t *testing.T) {
 	defer pool.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
-	for i := range 8 {
-		p, err := pool.Start(ctx, Spec{Args: []string{"-c", `printf "%s." "$A" "$B"; cat; printf "err$A" >&2; exit $A`}, Env: []string{fmt.Sprintf("A=%d", i), "B=it's"}[:1+i%2], Name: "here"})
+	temp := t.TempDir()
+	for i := range meetings + 3 {
+		p, err := pool.Start(ctx, Spec{Args: []string{"-c", `printf "%s." "$A" "$B"; cat; printf "err$A" >&2; exit $A`}, Env: []string{fmt.Sprintf("A=%d", i), "B=it's"}[:1+i%2], Temp: temp, Name: "here"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,6 +377,16 @@ func TestTerminalsAreUsedAgain(t *testing.T) {
 	}
 	if n := dialed.Load(); n != 2 {
 		t.Errorf("%d terminals were opened", n)
+	}
+	pool.Close()
+	for deadline := time.Now().Add(wait); ; time.Sleep(5 * time.Millisecond) {
+		left, err := os.ReadDir(temp)
+		if err == nil && len(left) == 0 {
+			break
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%v, and %d names are left", err, len(left))
+		}
 	}
 }
 
@@ -421,6 +432,23 @@ func TestMarksAreFoundHoweverTheyAreCut(t *testing.T) {
 		m.rest(data)
 		if want := "[r]a\x1eb\x1e0123[x 1]\x1e[o]end\x1e"; got.String() != want || string(m.noise) != "noise" {
 			t.Fatalf("in pieces of %d: %q, noise %q", size, got.String(), m.noise)
+		}
+	}
+}
+
+func TestTextGoesAsTextAndAllElseAsItIs(t *testing.T) {
+	long := strings.Repeat("x", maxText+1)
+	for _, c := range []struct{ data, head, sent string }{
+		{"a\nb", "t 3", "a\nb"},
+		{"a\n\xff\x00", "T 3", "a\n\xff"},
+		{"\x00", "d 1", "\x00"},
+		{"a\x00b", "d 3", "a\x00b"},
+		{"a\x00\x00", "d 3", "a\x00\x00"},
+		{long, "d 12289", long},
+		{long[1:] + "\x00", "T 12288", long[1:]},
+	} {
+		if got, n := frame([]byte(c.data)); string(got) != c.head+"\n"+c.sent || n != len(c.data) {
+			t.Errorf("%.20q is sent as %.30q, %d bytes", c.data, got, n)
 		}
 	}
 }

@@ -1,3 +1,7 @@
+# meet makes the fifos by which the two relays meet, for eight bashes at once; each is used by one bash alone.
+meet() {
+	mkfifo -m 600 "$1".{0..7}.{o,a}
+}
 # pump passes stdin on to the terminal, at most 64 pieces ahead of what is known to have arrived, which comes by descriptor 6. Whoever
 # stands between drops a reader that does not keep up. When the terminal is gone it goes on reading, so that nobody who still
 # writes is hurt.

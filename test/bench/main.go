@@ -42,6 +42,7 @@ var parts = []struct {
 	{"open", measureOpen},
 	{"sessions", measureSessions},
 	{"sync", measureSync},
+	{"cloud", func(ctx context.Context, b *bench) error { return b.rig.whole(ctx, b) }},
 }
 
 // bench is one run for one backend.
@@ -74,7 +75,7 @@ func run() int {
 	quick := flag.Bool("quick", false, "a fifth of the iterations: for a look, not for a figure")
 	asJSON := flag.Bool("json", false, "print one JSON object")
 	times := flag.Float64("n", 1, "multiply the iterations by this")
-	only := flag.String("only", "", "measure only these of calls,output,cold,open,sessions,sync")
+	only := flag.String("only", "", "measure only these of calls,output,cold,open,sessions,sync,cloud")
 	realHome := flag.Bool("real-home", false, "use your own HOME, and so your profile, in every part")
 	child := flag.String("child", "", "") // for this command itself
 	flag.Parse()
@@ -95,7 +96,7 @@ func run() int {
 		}) bool {
 			return p.name == name
 		}) {
-			err = fmt.Errorf("-only %s: there are calls, output, cold, open, sessions and sync", name)
+			err = fmt.Errorf("-only %s: there are calls, output, cold, open, sessions, sync and cloud", name)
 		}
 	}
 	if err != nil {
@@ -147,6 +148,15 @@ func available() []string {
 		if !ok || back.Name == "local" || back.Available == nil {
 			continue
 		}
+		if r.whole != nil {
+			// Whether somebody has an account there does not matter.
+			if err := r.ready(context.Background()); err != nil {
+				fmt.Fprintf(os.Stderr, "bench: %s is left out: %v\n", back.Name, err)
+				continue
+			}
+			names = append(names, back.Name)
+			continue
+		}
 		environ := append(os.Environ(), r.settings...)
 		cfg, err := config.Load(config.Options{Backends: all.Backends(), Environ: environ, Flags: map[string]string{"backend": back.Name}})
 		if err != nil {
@@ -196,7 +206,7 @@ func one(ctx context.Context, backend string, n counts, wanted []string, realHom
 		out = io.Discard
 	}
 	for _, part := range parts {
-		if len(wanted) > 0 && !slices.Contains(wanted, part.name) {
+		if len(wanted) > 0 && !slices.Contains(wanted, part.name) || (part.name == "cloud") != (b.rig.whole != nil) {
 			continue
 		}
 		from := len(r.Rows)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/user"
@@ -27,6 +28,8 @@ type rig struct {
 	end   func(ctx context.Context)
 	// open and sync measure those parts where they are not what they are elsewhere. Nil is the usual open, and no sync.
 	open, sync func(ctx context.Context, b *bench) error
+	// whole measures everything, in place of all parts. Nil where the parts are.
+	whole func(ctx context.Context, b *bench) error
 
 	spaced, bursts, block float64 // the aims of a call, as ratios to the floor
 	sessions              []int   // how many are opened at once
@@ -55,7 +58,11 @@ func (r rig) waiting() []int {
 
 // rigs are the backends that can be measured.
 func rigs() map[string]rig {
-	return map[string]rig{
+	all := cloudRigs()
+	if all == nil {
+		all = map[string]rig{}
+	}
+	maps.Copy(all, map[string]rig{
 		"local": {
 			bare: "bash -c true", run: runHere,
 			spaced: 0.35, bursts: 0.6, block: 1.5, sessions: []int{1, 10, 100},
@@ -63,7 +70,8 @@ func rigs() map[string]rig {
 		"docker":      dockerRig(),
 		"singularity": apptainerRig(),
 		"ssh":         sshRig(),
-	}
+	})
+	return all
 }
 
 func runHere(ctx context.Context, _ *elsewhere.Sandbox, out io.Writer, command string) error {

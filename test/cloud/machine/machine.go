@@ -2,10 +2,10 @@
 
 // Package machine is what the cloud emulators run sandboxes on: small machines of their own, so that what an emulator says
 // of files and processes is so. A machine is an overlay over one tree of Debian, entered by bubblewrap with namespaces for
-// mounts, processes, host name, IPC and network (loopback alone); a command is started in it by nsenter. Its files are
-// there while it stands still, and an image of them is a copy, on which any number of machines start.
+// mounts, processes, host name, IPC and network (loopback alone); a command is started in it by a thread that has entered
+// them. Its files are there while it stands still, and an image of them is a copy, on which any number of machines start.
 //
-// It needs root, bubblewrap and util-linux. Nothing here protects the host from a command that wants to harm it: root in
+// It needs root, bubblewrap and Linux 5.8. Nothing here protects the host from a command that wants to harm it: root in
 // a machine is root.
 package machine
 
@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,10 +45,8 @@ type Host struct {
 // NewHost returns a host whose images begin with the tree base. dir must be there, on a file system that overlays can
 // write to. The caller closes the host.
 func NewHost(dir, base string) (*Host, error) {
-	for _, program := range []string{"bwrap", "nsenter"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return nil, fmt.Errorf("%s is missing: install bubblewrap and util-linux", program)
-		}
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		return nil, errors.New("bwrap is missing: install bubblewrap")
 	}
 	if os.Geteuid() != 0 {
 		return nil, errors.New("machines need root")
@@ -56,7 +55,29 @@ func NewHost(dir, base string) (*Host, error) {
 		return nil, fmt.Errorf("no tree to start machines on: %w", err)
 	}
 	keepDescriptors()
-	return &Host{dir: dir, base: Image{[]string{base}}, machines: map[*Machine]struct{}{}}, nil
+	h := &Host{dir: dir, machines: map[*Machine]struct{}{}}
+	plain, err := h.newDir("plain")
+	if err == nil {
+		err = hide(plain, "etc/profile.d")
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.base = Image{[]string{plain, base}}
+	return h, nil
+}
+
+// baseLayers is of how many layers Host.Base is.
+const baseLayers = 2
+
+// hide makes a directory an empty one for who looks through a layer. What packages of the tree have login shells do takes longer than
+// most of what is tested, and is tested where it is asked for.
+func hide(layer, dir string) error {
+	dir = filepath.Join(layer, dir)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return syscall.Setxattr(dir, "trusted.overlay.opaque", []byte("y"), 0)
 }
 
 // keepDescriptors keeps from commands what this process itself was given besides the three descriptors that everybody has.
@@ -111,9 +132,9 @@ type Machine struct {
 	mu      sync.Mutex
 	boxed   *exec.Cmd // bubblewrap, while the machine runs
 	ended   chan struct{}
-	inside  int // the pid of the machine's first process, as the host sees it
+	first   int     // the pid of the machine's first process, as the host sees it
+	thread  *thread // starts commands in it
 	removed bool
-	entered map[*Process]struct{} // what runs that was started from outside
 }
 
 // New makes a machine on an image. name is its host name.
@@ -122,7 +143,7 @@ func (h *Host) New(img Image, name string) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{host: h, name: name, dir: dir, entered: map[*Process]struct{}{}}
+	m := &Machine{host: h, name: name, dir: dir}
 	for _, sub := range []string{"upper", "work", "root"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
 			return nil, err
@@ -186,54 +207,34 @@ func (m *Machine) Start() error {
 		return fmt.Errorf("bubblewrap did not start: %s", strings.TrimSpace(said.String()))
 	}
 	ended := make(chan struct{})
-	m.boxed, m.inside, m.ended = cmd, info.Pid, ended
 	go func() {
 		_ = cmd.Wait()
-		m.mu.Lock()
-		m.boxed = nil
-		m.mu.Unlock()
 		close(ended)
 	}()
-	go m.wake(ended)
-	return m.awaitRoot(info.Pid)
-}
-
-// wake continues, until the machine has ended, an nsenter that has stopped with its command and whose command is not stopped any more:
-// nobody else does, and it is its command's parent.
-func (m *Machine) wake(ended <-chan struct{}) {
-	ticker := time.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-ended:
-			return
-		}
+	err = awaitRoot(info.Pid, ended)
+	var inside *thread
+	if err == nil {
+		inside, err = enterMachine(info.Pid)
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+		<-ended
+		return err
+	}
+	m.boxed, m.first, m.ended, m.thread = cmd, info.Pid, make(chan struct{}), inside
+	go func() {
+		<-ended
 		m.mu.Lock()
-		for p := range m.entered {
-			if pid := p.enter.Process.Pid; stateOf(pid) == 'T' && stateOf(p.pid) != 'T' {
-				_ = syscall.Kill(pid, syscall.SIGCONT)
-			}
-		}
+		m.boxed = nil
+		inside.leave()
 		m.mu.Unlock()
-	}
-}
-
-// stateOf is a process's state as the kernel names it, 0 where there is none.
-func stateOf(pid int) byte {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil || pid == 0 {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
-	if rest == "" {
-		return 0
-	}
-	return rest[0]
+		close(m.ended)
+	}()
+	return nil
 }
 
 // awaitRoot waits until bubblewrap has built the machine's file system: its sleep runs.
-func (m *Machine) awaitRoot(pid int) error {
+func awaitRoot(pid int, ended <-chan struct{}) error {
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		for _, child := range append(children(pid), pid) {
 			if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", child)); err == nil && string(name) == "sleep\n" {
@@ -241,7 +242,7 @@ func (m *Machine) awaitRoot(pid int) error {
 			}
 		}
 		select {
-		case <-m.ended:
+		case <-ended:
 			return errors.New("the machine ended while it started")
 		default:
 		}
@@ -249,12 +250,27 @@ func (m *Machine) awaitRoot(pid int) error {
 	return errors.New("the machine did not start in 30 s")
 }
 
+// children are a process's, as the kernel lists them.
+func children(pid int) []int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return nil
+	}
+	var all []int
+	for f := range strings.FieldsSeq(string(text)) {
+		if n, err := strconv.Atoi(f); err == nil {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
 // startKept starts a command from a thread that stays, for a child that dies with its parent's thread.
 func startKept(cmd *exec.Cmd) error {
 	keeper.once.Do(func() {
 		keeper.work = make(chan func())
 		go func() {
-			lockThread()
+			runtime.LockOSThread()
 			for f := range keeper.work {
 				f()
 			}
@@ -273,14 +289,14 @@ var keeper struct {
 // Stop ends all processes of the machine by KILL; its files stay.
 func (m *Machine) Stop() error {
 	m.mu.Lock()
-	boxed, inside, ended := m.boxed, m.inside, m.ended
+	boxed, first, ended := m.boxed, m.first, m.ended
 	m.mu.Unlock()
 	if boxed == nil {
 		return nil
 	}
 	// The first process of a process namespace takes all others with it, and is gone after all of them. Bubblewrap, which
 	// waits for it, ends then.
-	_ = syscall.Kill(inside, syscall.SIGKILL)
+	_ = syscall.Kill(first, syscall.SIGKILL)
 	select {
 	case <-ended:
 		return nil
@@ -360,7 +376,7 @@ func (m *Machine) layers() ([]string, error) {
 
 // RemoveImage removes what the image adds to the one that its machine started on. No machine may use it.
 func (h *Host) RemoveImage(img Image) error {
-	if len(img.layers) < 2 || !strings.HasPrefix(img.layers[0], h.dir+"/") {
+	if len(img.layers) <= baseLayers || !strings.HasPrefix(img.layers[0], h.dir+"/") {
 		return nil
 	}
 	return os.RemoveAll(filepath.Dir(img.layers[0]))
@@ -372,7 +388,7 @@ func (i Image) Equal(other Image) bool { return slices.Equal(i.layers, other.lay
 // Size is about how many bytes the image's own layer takes.
 func (i Image) Size() int64 {
 	var sum int64
-	if len(i.layers) < 2 {
+	if len(i.layers) <= baseLayers {
 		return 0
 	}
 	_ = filepath.WalkDir(i.layers[0], func(_ string, d os.DirEntry, err error) error {
@@ -388,7 +404,7 @@ func (i Image) Size() int64 {
 
 // Holds tells whether a file, or the name of one, that the image adds to the one that its machine started on has text in it.
 func (i Image) Holds(text string) (bool, error) {
-	if len(i.layers) < 2 {
+	if len(i.layers) <= baseLayers {
 		return false, nil
 	}
 	found := errors.New("found")

@@ -5,6 +5,7 @@ package machine
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -258,7 +259,7 @@ func TestAMachineWithAStoppedCommandEnds(t *testing.T) {
 	if err := p.Signal(syscall.SIGSTOP, true); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); stateOf(p.enter.Process.Pid) != 'T'; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); stateOf(p.process.Pid) != 'T'; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it was not stopped")
 		}
@@ -269,4 +270,14 @@ func TestAMachineWithAStoppedCommandEnds(t *testing.T) {
 	if _, signal := p.Wait(); signal != syscall.SIGKILL {
 		t.Errorf("ended by %v", signal)
 	}
+}
+
+// stateOf is a process's state as the kernel names it, 0 where there is none.
+func stateOf(pid int) byte {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	if rest == "" {
+		return 0
+	}
+	return rest[0]
 }

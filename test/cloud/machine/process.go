@@ -6,19 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
-
-func lockThread() { runtime.LockOSThread() }
 
 // Command is one to run in a machine.
 type Command struct {
@@ -43,12 +37,9 @@ type Process struct {
 	// Terminal is the emulator's end of the command's terminal, nil without one. The caller closes it.
 	Terminal *os.File
 
-	enter *exec.Cmd
-	pid   int // as the host sees it; 0 where it ended before it was seen
-	done  chan struct{}
-
-	mu    sync.Mutex
-	state *os.ProcessState
+	process *os.Process
+	done    chan struct{}
+	state   *os.ProcessState // once done is closed
 }
 
 // ErrNotRunning says that a command was to be started in a machine that stands still.
@@ -61,103 +52,43 @@ func (m *Machine) StartCommand(c Command) (*Process, error) {
 	if m.boxed == nil {
 		return nil, ErrNotRunning
 	}
-	dir := c.Dir
-	if dir == "" {
-		dir = "/"
-	}
-	args := []string{
-		"--target", strconv.Itoa(m.inside), "--mount", "--uts", "--ipc", "--net", "--pid", "--root",
-		"--setuid", strconv.Itoa(c.UID), "--setgid", strconv.Itoa(c.GID), "--",
-		// The directory by the machine's own cd: nsenter would look for it on the host.
-		"/bin/bash", "-c", `cd -- "$1" || exit 126; terminal=$2; shift 2; exec setsid $terminal -- "$@"`, "start", dir,
+	if len(c.Args) == 0 {
+		return nil, errors.New("no command is named")
 	}
 	p := &Process{done: make(chan struct{})}
-	in, out, errs := c.Stdin, c.Stdout, c.Stderr
+	files := []*os.File{c.Stdin, c.Stdout, c.Stderr}
 	if c.Terminal != nil {
-		ours, theirs, err := openTerminal(m.inside, *c.Terminal)
+		ours, theirs, err := openTerminal(m.first, *c.Terminal)
 		if err != nil {
 			return nil, err
 		}
 		defer theirs.Close()
-		p.Terminal, in, out, errs = ours, theirs, theirs, theirs
-		args = append(args, "--ctty")
-	} else {
-		args = append(args, "--wait")
+		p.Terminal, files = ours, []*os.File{theirs, theirs, theirs}
 	}
-	cmd := exec.Command("nsenter", append(args, c.Args...)...)
-	cmd.Env = c.Env
-	if !hasPath(c.Env) {
-		cmd.Env = append(cmd.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err == nil {
+		defer null.Close()
+		for i := range files {
+			if files[i] == nil {
+				files[i] = null
+			}
+		}
+		p.process, err = m.thread.start(c, files)
 	}
-	// A nil *os.File in an interface is not nil.
-	if in != nil {
-		cmd.Stdin = in
-	}
-	if out != nil {
-		cmd.Stdout = out
-	}
-	if errs != nil {
-		cmd.Stderr = errs
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err != nil {
 		if p.Terminal != nil {
 			_ = p.Terminal.Close()
 		}
+		if errors.Is(err, syscall.ENOMEM) { // what a process namespace says whose first process has ended
+			err = ErrNotRunning
+		}
 		return nil, err
 	}
-	p.enter = cmd
-	p.pid = childOf(cmd.Process.Pid)
-	m.entered[p] = struct{}{}
 	go func() {
-		_ = cmd.Wait()
-		m.mu.Lock()
-		delete(m.entered, p)
-		m.mu.Unlock()
-		p.mu.Lock()
-		p.state = cmd.ProcessState
-		p.mu.Unlock()
+		p.state, _ = p.process.Wait()
 		close(p.done)
 	}()
 	return p, nil
-}
-
-func hasPath(env []string) bool {
-	for _, e := range env {
-		if strings.HasPrefix(e, "PATH=") {
-			return true
-		}
-	}
-	return false
-}
-
-// childOf waits for the one child of nsenter, which becomes the command.
-func childOf(pid int) int {
-	for range 5000 {
-		if found := children(pid); len(found) > 0 {
-			return found[0]
-		}
-		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err != nil || strings.Contains(string(stat), ") Z ") {
-			return 0
-		}
-		time.Sleep(200 * time.Microsecond)
-	}
-	return 0
-}
-
-// children are a process's, as the kernel lists them.
-func children(pid int) []int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	if err != nil {
-		return nil
-	}
-	var all []int
-	for f := range strings.FieldsSeq(string(text)) {
-		if n, err := strconv.Atoi(f); err == nil {
-			all = append(all, n)
-		}
-	}
-	return all
 }
 
 // Done is closed when the command has ended.
@@ -166,8 +97,6 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Wait waits for the command's end: its exit code, or the signal that ended it (and then code is 128 and its number).
 func (p *Process) Wait() (code int, signal syscall.Signal) {
 	<-p.done
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if status, ok := p.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return 128 + int(status.Signal()), status.Signal()
 	}
@@ -176,8 +105,8 @@ func (p *Process) Wait() (code int, signal syscall.Signal) {
 
 // PID is the command's number in its machine; 0 when it has ended.
 func (p *Process) PID() int {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
-	if p.pid == 0 || err != nil {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.process.Pid))
+	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(status)) {
@@ -197,17 +126,11 @@ func (p *Process) Signal(signal syscall.Signal, group bool) error {
 		return nil
 	default:
 	}
-	if p.pid == 0 {
-		return nil
-	}
-	target := p.pid
+	target := p.process.Pid
 	if group {
 		target = -target
 	}
 	err := syscall.Kill(target, signal)
-	if errors.Is(err, syscall.ESRCH) && group {
-		err = syscall.Kill(p.pid, signal) // it has no group of its own yet
-	}
 	if errors.Is(err, syscall.ESRCH) {
 		return nil
 	}
@@ -222,9 +145,9 @@ func (p *Process) Resize(to Size) error {
 	return setSize(p.Terminal, to)
 }
 
-// openTerminal makes a terminal of the machine's own, so that it has a name there. inside is the machine's first process.
-func openTerminal(inside int, size Size) (ours, theirs *os.File, err error) {
-	ours, err = os.OpenFile(fmt.Sprintf("/proc/%d/root/dev/pts/ptmx", inside), os.O_RDWR|syscall.O_NOCTTY, 0)
+// openTerminal makes a terminal of the machine's own, so that it has a name there. first is the machine's first process.
+func openTerminal(first int, size Size) (ours, theirs *os.File, err error) {
+	ours, err = os.OpenFile(fmt.Sprintf("/proc/%d/root/dev/pts/ptmx", first), os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// cloudRigs is empty: the emulators need Linux.
+func cloudRigs() map[string]rig { return nil }
