@@ -264,7 +264,7 @@ func (b *sandbox) attach(w http.ResponseWriter, r *http.Request, t *terminal, wr
 	})
 	for {
 		_, p, err := conn.Read(c.ctx)
-		if err != nil {
+		if err != nil || b.s.cutNow() {
 			// What came before is the terminal's, also when the client has gone.
 			for deadline := time.Now().Add(time.Second); half == 0 && len(in) > 0 && time.Now().Before(deadline); {
 				time.Sleep(time.Millisecond)
@@ -288,6 +288,17 @@ func (s *Server) streamFaults() (half time.Duration, cutAfter int) {
 		cutAfter = s.random.IntN(8)
 	}
 	return s.latency / 2, cutAfter
+}
+
+// cutNow tells whether what has come is to be the last of its connection.
+func (s *Server) cutNow() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cut := s.cut > 0 && s.random.Float64() < s.cut
+	if cut {
+		s.counts["cut"]++
+	}
+	return cut
 }
 
 // delayed passes on what comes by in, each piece d later.

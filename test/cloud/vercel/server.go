@@ -179,7 +179,7 @@ func (s *Server) SetLatency(d time.Duration) { s.mu.Lock(); s.latency = d; s.mu.
 // SetSlow makes sandboxes take so much longer to start.
 func (s *Server) SetSlow(d time.Duration) { s.mu.Lock(); s.slow = d; s.mu.Unlock() }
 
-// SetCut cuts this part of all connections somewhere, chosen with a fixed seed.
+// SetCut cuts this part of all connections somewhere, and terminals behind this part of what is typed, chosen with a fixed seed.
 func (s *Server) SetCut(part float64, seed uint64) {
 	s.mu.Lock()
 	s.cut, s.random = part, rand.New(rand.NewPCG(seed, seed))

@@ -181,7 +181,7 @@ func (x *session) take(c *stream, process *machine.Process, half time.Duration) 
 	}()
 	for {
 		kind, p, err := c.conn.Read(c.ctx)
-		if err != nil {
+		if err != nil || x.s.cutNow() {
 			return
 		}
 		if kind == websocket.MessageText {
@@ -227,6 +227,17 @@ func (s *Server) streamFaults() (half time.Duration, cutAfter int) {
 		cutAfter = s.random.IntN(8)
 	}
 	return s.latency / 2, cutAfter
+}
+
+// cutNow tells whether what has come is to be the last of its connection.
+func (s *Server) cutNow() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cut := s.cut > 0 && s.random.Float64() < s.cut
+	if cut {
+		s.counts["cut"]++
+	}
+	return cut
 }
 
 // delayed passes on what comes by in, each piece d later, and its end.
