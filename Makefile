@@ -40,8 +40,8 @@ build: ## bin/elsewhere, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/elsewhere ./cmd/elsewhere
 
 test: bin/report ## every test whose engine is here; REQUIRE_ALL=1 makes a skip a failure
-	set -o pipefail; $(GOTEST) $(call others,$(CLOUDS)) | bin/report || $(UNSTEADY)
-	set -o pipefail; $(GOTEST) -short -p 1 $(CLOUDS) | bin/report -short -repeat 'go test -short' || $(UNSTEADY)
+	set -o pipefail; { $(GOTEST) $(call others,$(CLOUDS)); first=$$?; $(GOTEST) -short -p 1 $(CLOUDS) && exit $$first; } | \
+		bin/report -short || $(UNSTEADY)
 
 clouds: bin/report ## the clouds' backends against their emulators, with the size tests, all cases at a distance and the long soak
 	set -o pipefail; $(GOTEST) -p 1 $(CLOUDS) | bin/report || $(UNSTEADY)

@@ -619,7 +619,7 @@ func TestSoak(t *testing.T) {
 	failed := 0
 	calls := 300
 	if testing.Short() {
-		calls = 60
+		calls = 100
 	}
 	for i := range calls {
 		r, err := s.Run(w.ctx(), fmt.Sprintf(`echo %d >> /root/ran; echo %d`, i, i), nil)

@@ -75,11 +75,13 @@ func (a *account) servers() []int {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		for name, parent := parentOf(pid); ; {
-			pid = parent
-			if name, parent = parentOf(pid); !strings.HasPrefix(name, "sshd") || parent <= 1 {
+		for _, above := parentOf(pid); ; {
+			pid = above
+			name, next := parentOf(pid)
+			if !strings.HasPrefix(name, "sshd") || next <= 1 {
 				break
 			}
+			above = next
 			if !slices.Contains(pids, pid) {
 				pids = append(pids, pid)
 			}

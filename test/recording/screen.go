@@ -103,16 +103,3 @@ func (s *screen) colour(params string) {
 		}
 	}
 }
-
-// text is the screen without colours, and without blanks at the ends of lines and of all.
-func (s *screen) text() string {
-	var b strings.Builder
-	for _, row := range s.rows {
-		var line strings.Builder
-		for _, c := range row {
-			line.WriteRune(c.char)
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-	}
-	return strings.TrimRight(b.String(), "\n") + "\n"
-}

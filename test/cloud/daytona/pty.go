@@ -268,7 +268,7 @@ func (b *sandbox) attach(w http.ResponseWriter, r *http.Request, t *terminal, wr
 	})
 	for {
 		_, p, err := conn.Read(c.ctx)
-		if err != nil {
+		if err != nil || b.s.CutNow() {
 			// What came before is the terminal's, also when the client has gone.
 			for deadline := time.Now().Add(time.Second); half == 0 && len(in) > 0 && time.Now().Before(deadline); {
 				time.Sleep(time.Millisecond)

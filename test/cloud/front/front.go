@@ -160,7 +160,7 @@ func (f *Front) SetSlow(d time.Duration) { f.mu.Lock(); f.slow = d; f.mu.Unlock(
 // Slow is described at SetSlow.
 func (f *Front) Slow() time.Duration { f.mu.Lock(); defer f.mu.Unlock(); return f.slow }
 
-// SetCut cuts this part of all connections somewhere, chosen with a fixed seed.
+// SetCut cuts this part of all connections somewhere, and terminals behind this part of what is typed, chosen with a fixed seed.
 func (f *Front) SetCut(part float64, seed uint64) {
 	f.mu.Lock()
 	f.cut, f.random = part, rand.New(rand.NewPCG(seed, seed))

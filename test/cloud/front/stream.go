@@ -34,6 +34,17 @@ func (f *Front) StreamFaults() (half time.Duration, cutAfter int) {
 	return f.latency / 2, cutAfter
 }
 
+// CutNow tells whether what has come by a stream is to be the last of its connection, and counts that.
+func (f *Front) CutNow() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	cut := f.cut > 0 && f.random.Float64() < f.cut
+	if cut {
+		f.counts["cut"]++
+	}
+	return cut
+}
+
 // CountCut counts a stream that was cut.
 func (f *Front) CountCut() {
 	f.mu.Lock()

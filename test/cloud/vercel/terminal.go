@@ -177,7 +177,7 @@ func (x *session) take(c *stream, process *machine.Process, half time.Duration) 
 	}()
 	for {
 		kind, p, err := c.conn.Read(c.ctx)
-		if err != nil {
+		if err != nil || x.s.CutNow() {
 			return
 		}
 		if kind == websocket.MessageText {
