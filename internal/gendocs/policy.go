@@ -52,7 +52,8 @@ too. A copy of a tree is looked at as a whole, and one question covers it: what 
 directory of the pattern has to be there). What ` + "`--exclude`" + ` leaves out does not count.
 
 What is sent to a job is looked at as a command of bash, since the job may be a shell; what bash would not read is let through, and so is
-what is typed on a terminal, what a command reads from its standard input, and a line that is sent in parts.
+what is typed on a terminal of `+"`shell` and `run -t`"+`, what a command reads from its standard input, and a line that is sent in parts. On a job's own
+terminal Enter and every other control key end a line as a newline does; what they edit, or mean to a program, is not followed.
 
 ## Actions
 
