@@ -39,8 +39,8 @@ const (
 // switchedOff is why nothing is looked at where the user wants that.
 const switchedOff = "policy.enabled is false"
 
-// exposed tells whether commands in a place of this backend's are to be looked at, and why.
-func exposed(backend string, e driver.Exposure) (guarded bool, why string) {
+// exposed is what package policy wants to know of a place of this backend's.
+func exposed(backend string, e driver.Exposure) policy.Sandbox {
 	seen := policy.Sandbox{
 		Backend: backend, Machine: e.Machine, Devices: e.Devices, HostNetwork: e.HostNetwork, HostPID: e.HostPID,
 		Privileged: e.Privileged, EngineSocket: e.EngineSocket,
@@ -48,7 +48,7 @@ func exposed(backend string, e driver.Exposure) (guarded bool, why string) {
 	for _, m := range e.Mounts {
 		seen.Mounts = append(seen.Mounts, policy.Mount(m))
 	}
-	return policy.Guarded(seen)
+	return seen
 }
 
 // newGuard makes the guard of a place, for what its engine says can be reached from it.
@@ -59,12 +59,13 @@ func (sb *Sandbox) newGuard(info driver.Info) guard {
 	}
 	e := info.Exposure
 	g := guard{here: e.Here, off: cfg.String("approvals.mode") == "off" || cfg.Bool("approvals.yolo")}
-	g.on, g.why = exposed(sb.back.Name, e)
+	seen := exposed(sb.back.Name, e)
+	g.on, g.why = policy.Guarded(seen)
 	deny := cfg.Strings("approvals.deny")
 	if g.deny = !g.on && len(deny) > 0; !g.on && !g.deny {
 		return g
 	}
-	g.base = policy.Context{Home: info.Home, User: sb.rules, Deny: deny, Workspace: []string{info.Dir}}
+	g.base = policy.Context{Home: info.Home, User: sb.rules, Deny: deny, Workspace: []string{info.Dir}, NetworkAlone: policy.NetworkAlone(seen)}
 	for _, dir := range cfg.Strings("policy.workspace") {
 		g.base.Workspace = append(g.base.Workspace, g.absolute(dir, info.Dir))
 	}

@@ -484,18 +484,20 @@ func TestAContainerIsGuardedForWhatIsReallyInIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		exposure driver.Exposure
 		guarded  bool
+		alone    bool // only rules about the network hold
 	}{
-		"nothing":              {driver.Exposure{}, false},
-		"its own files":        {driver.Exposure{Mounts: []driver.Mount{{Target: "/root", Source: "/x", Writable: true, Ours: true}}}, false},
-		"a read-only mount":    {driver.Exposure{Mounts: []driver.Mount{{Target: "/data", Source: "/data"}}}, false},
-		"a writable mount":     {driver.Exposure{Mounts: []driver.Mount{{Target: "/data", Source: "/data", Writable: true}}}, true},
-		"the engine's socket":  {driver.Exposure{Mounts: []driver.Mount{{Target: "/s", Source: "/run/docker.sock"}}}, true},
-		"a socket, said so":    {driver.Exposure{EngineSocket: true}, true},
-		"a device":             {driver.Exposure{Devices: []string{"/dev/kvm"}}, true},
-		"the machine's net":    {driver.Exposure{HostNetwork: true}, true},
-		"the machine's pids":   {driver.Exposure{HostPID: true}, true},
-		"all rights":           {driver.Exposure{Privileged: true}, true},
-		"the machine as a far": {driver.Exposure{Machine: true}, true},
+		"nothing":              {exposure: driver.Exposure{}},
+		"its own files":        {exposure: driver.Exposure{Mounts: []driver.Mount{{Target: "/root", Source: "/x", Writable: true, Ours: true}}}},
+		"a read-only mount":    {exposure: driver.Exposure{Mounts: []driver.Mount{{Target: "/data", Source: "/data"}}}},
+		"a writable mount":     {exposure: driver.Exposure{Mounts: []driver.Mount{{Target: "/data", Source: "/data", Writable: true}}}, guarded: true},
+		"the engine's socket":  {exposure: driver.Exposure{Mounts: []driver.Mount{{Target: "/s", Source: "/run/docker.sock"}}}, guarded: true},
+		"a socket, said so":    {exposure: driver.Exposure{EngineSocket: true}, guarded: true},
+		"a device":             {exposure: driver.Exposure{Devices: []string{"/dev/kvm"}}, guarded: true},
+		"the machine's net":    {exposure: driver.Exposure{HostNetwork: true}, guarded: true, alone: true},
+		"its net and pids":     {exposure: driver.Exposure{HostNetwork: true, HostPID: true}, guarded: true},
+		"the machine's pids":   {exposure: driver.Exposure{HostPID: true}, guarded: true},
+		"all rights":           {exposure: driver.Exposure{Privileged: true}, guarded: true},
+		"the machine as a far": {exposure: driver.Exposure{Machine: true}, guarded: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWatched(t, nil, func(info *driver.Info) { info.Exposure = c.exposure })
@@ -503,10 +505,15 @@ func TestAContainerIsGuardedForWhatIsReallyInIt(t *testing.T) {
 			if guarded != c.guarded || why == "" {
 				t.Errorf("guarded %v, because %q", guarded, why)
 			}
-			_, err := openSession(t, w.Sandbox, "").Run(t.Context(), "rm -rf "+w.base+"/outside/data", nil)
-			if c.guarded {
+			s := openSession(t, w.Sandbox, "")
+			if c.exposure.HostNetwork {
+				_, err := s.Run(t.Context(), "git push --force", nil)
+				wantDenied(t, err, "force-push")
+			}
+			_, err := s.Run(t.Context(), "rm -rf "+w.base+"/outside/data", nil)
+			if c.guarded && !c.alone {
 				wantDenied(t, err, "delete-outside")
-			} else if row := w.audited(); err != nil || row.Policy != "not checked" {
+			} else if row := w.audited(); err != nil || row.Policy != map[bool]string{false: "not checked", true: "allow"}[c.guarded] {
 				t.Errorf("%v, %+v", err, row)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
+	"github.com/elsewhere-sh/elsewhere/policy"
 )
 
 // Sandboxes looks after the sandboxes of one backend that outlive a process: those of this HERMES_HOME's identity and profile,
@@ -130,7 +131,7 @@ func (all *Sandboxes) Guarded(info driver.SandboxInfo) (guarded bool, why string
 	case info.Exposure == nil:
 		return false, "", false
 	}
-	guarded, why = exposed(all.back.Name, *info.Exposure)
+	guarded, why = policy.Guarded(exposed(all.back.Name, *info.Exposure))
 	return guarded, why, true
 }
 

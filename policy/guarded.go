@@ -32,37 +32,49 @@ var engineSockets = []string{"docker.sock", "containerd.sock", "podman.sock", "c
 // Guarded reports whether commands in s are checked, and why, in a few words. They are where they can do harm outside a
 // container; else the container is the boundary.
 func Guarded(s Sandbox) (guarded bool, why string) {
+	switch why := opened(s); {
+	case why != "":
+		return true, why
+	case s.HostNetwork:
+		return true, "it is in the machine's network: only rules about what goes through that hold"
+	}
+	return false, "the container is the boundary"
+}
+
+// NetworkAlone reports whether the network is all of the machine that commands in s share; see Context.NetworkAlone.
+func NetworkAlone(s Sandbox) bool { return s.HostNetwork && opened(s) == "" }
+
+// opened says by what else than the network commands can reach the machine, or "".
+func opened(s Sandbox) string {
 	if s.Machine {
-		return true, s.Backend + " has no boundary between a command and the machine"
+		return s.Backend + " has no boundary between a command and the machine"
 	}
 	if s.EngineSocket {
-		return true, "the engine's socket is in the container"
+		return "the engine's socket is in the container"
 	}
 	for _, m := range s.Mounts {
 		// Read-only does not help: what is written to a socket is no file.
 		for _, name := range engineSockets {
 			if path.Base(m.Source) == name {
-				return true, fmt.Sprintf("the engine's socket is mounted at %s", m.Target)
+				return fmt.Sprintf("the engine's socket is mounted at %s", m.Target)
 			}
 		}
 		if dir := path.Clean(m.Source); !m.Ours && (dir == "/" || dir == "/run" || dir == "/var/run" || dir == "/var") {
-			return true, fmt.Sprintf("%s, which may hold the engine's socket, is mounted at %s", dir, m.Target)
+			return fmt.Sprintf("%s, which may hold the engine's socket, is mounted at %s", dir, m.Target)
 		}
 	}
 	for _, m := range s.Mounts {
 		if m.Writable && !m.Ours {
-			return true, fmt.Sprintf("%s is mounted writable at %s", m.Source, m.Target)
+			return fmt.Sprintf("%s is mounted writable at %s", m.Source, m.Target)
 		}
 	}
 	switch {
 	case s.Privileged:
-		return true, "the container is privileged"
+		return "the container is privileged"
 	case len(s.Devices) > 0:
-		return true, "it has devices of the machine: " + strings.Join(s.Devices, ", ")
-	case s.HostNetwork:
-		return true, "it is in the machine's network"
+		return "it has devices of the machine: " + strings.Join(s.Devices, ", ")
 	case s.HostPID:
-		return true, "it sees the machine's processes"
+		return "it sees the machine's processes"
 	}
-	return false, "the container is the boundary"
+	return ""
 }

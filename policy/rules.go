@@ -20,6 +20,16 @@ type Rule struct {
 	match func(*command) bool // nil where the walk of the text or the table of paths finds it
 }
 
+// throughNetwork are the rules about harm that goes through a network, out of a container that has all else for itself.
+var throughNetwork = []string{
+	"blocked-path", "kernel-setting", "reverse-shell", "send-secrets", "disable-firewall", "container-root", "container-privileges",
+	"prune-volumes", "force-push", "destroy-cloud", "drop-database",
+}
+
+// Network reports whether the rule also holds where the network is all that a container shares with its machine. Rules of the user's
+// own do everywhere.
+func (r *Rule) Network() bool { return slices.Contains(throughNetwork, r.Name) }
+
 // Rules returns the built-in rules, in the order of the documentation.
 func Rules() []Rule { return slices.Clone(rules) }
 

@@ -63,8 +63,7 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox{eng: eng, req: req, log: req.Logger, live: map[*process]struct{}{}}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s := newSandbox(eng, req)
 	if err := s.open(ctx); err != nil {
 		s.cancel()
 		s.work.Wait()
@@ -73,6 +72,13 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 		return nil, eng.explain("opening a container", err)
 	}
 	return s, nil
+}
+
+// newSandbox makes the value that opens one; cancel ends what it begins.
+func newSandbox(eng *engine, req driver.OpenRequest) *sandbox {
+	s := &sandbox{eng: eng, req: req, log: req.Logger, live: map[*process]struct{}{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
 }
 
 // available asks whether an engine answers.

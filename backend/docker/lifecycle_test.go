@@ -170,7 +170,8 @@ func TestAFailedOpeningLeavesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := &sandbox{eng: eng, req: req, log: req.Logger, live: map[*process]struct{}{}}
+			s := newSandbox(eng, req)
+			defer s.cancel()
 			if s.plan, err = makePlan(t.Context(), eng.Client, req, image); err != nil {
 				t.Fatal(err)
 			}
@@ -489,7 +490,8 @@ func TestWhoLosesTheRaceForANameUsesTheWinners(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			s := &sandbox{eng: eng, req: req, log: req.Logger, live: map[*process]struct{}{}}
+			s := newSandbox(eng, req)
+			defer s.cancel()
 			t.Cleanup(func() { _ = eng.Close() })
 			image, err := ensureImage(t.Context(), eng.Client, req)
 			if err != nil {

@@ -21,8 +21,9 @@ paths of the file tools, of ` + "`cp` and `sync`" + `, and what is sent to a job
 
 On local and ssh, and in a container that has a writable mount of yours, a device, the machine's network or process namespace, its engine's
 socket, or all privileges: computed from what is really mounted, not from what the settings asked for. In other containers and in the clouds
-nothing is checked: the container is the boundary. (Only ` + "`approvals.deny`" + ` holds everywhere.) An Apptainer instance shares the machine's network
-unless ` + "`terminal.singularity_network`" + ` is off, so that it is guarded.
+nothing is checked: the container is the boundary. (Only ` + "`approvals.deny`" + ` holds everywhere.) Where the network is all that a container shares with the
+machine, only the rules marked *network* hold: what a command does to files and processes, or a text that cannot be read, is the container's own
+affair. An Apptainer instance is like that unless ` + "`terminal.singularity_network`" + ` is off.
 
 *The workspace* is the directory in which the session began, and those of ` + "`policy.workspace`" + `: a command may delete there as it likes, and in
 temporary directories. A home directory is too wide to be one: over ssh, where sessions begin there, set ` + "`terminal.cwd` or `policy.workspace`" + `.
@@ -52,7 +53,7 @@ too. A copy of a tree is looked at as a whole, and one question covers it: what 
 directory of the pattern has to be there). What ` + "`--exclude`" + ` leaves out does not count.
 
 What is sent to a job is looked at as a command of bash, since the job may be a shell; what bash would not read is let through, and so is
-what is typed on a terminal of `+"`shell` and `run -t`"+`, what a command reads from its standard input, and a line that is sent in parts. On a job's own
+what is typed on a terminal of ` + "`shell` and `run -t`" + `, what a command reads from its standard input, and a line that is sent in parts. On a job's own
 terminal Enter and every other control key end a line as a newline does; what they edit, or mean to a program, is not followed.
 
 ## Actions
@@ -75,8 +76,8 @@ when it runs can be agreed to once only. Where the session's directory changes w
 
 ## Rules
 
-| rule | action | it | fits | remote |
-|---|---|---|---|---|
+| rule | action | it | fits | remote | network |
+|---|---|---|---|---|---|
 `
 
 const policyPaths = `
@@ -95,11 +96,8 @@ func policyPage() string {
 	b.WriteString(policyIntro)
 	cell := strings.NewReplacer("|", `\|`)
 	for _, r := range policy.Rules() {
-		remote := ""
-		if r.Remote {
-			remote = "yes"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", r.Name, r.Action, cell.Replace(r.Reason), cell.Replace(r.About), remote)
+		yes := map[bool]string{true: "yes"}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", r.Name, r.Action, cell.Replace(r.Reason), cell.Replace(r.About), yes[r.Remote], yes[r.Network()])
 	}
 	b.WriteString(policyPaths)
 	name := func(rule string) string {
