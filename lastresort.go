@@ -1,6 +1,7 @@
 package elsewhere
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +13,10 @@ import (
 )
 
 const (
-	// lateEnd bounds how long the end of a call is tried for behind its result, and lateTry one try.
-	lateEnd = time.Minute
-	lateTry = 10 * time.Second
+	// lateEnd bounds how long the end of a call is tried for behind its result, lateTry one try; lateEvery is between two.
+	lateEnd   = time.Minute
+	lateTry   = 10 * time.Second
+	lateEvery = time.Second
 	// stopAfter is for how long the engine says that a sandbox runs, in which a call's end cannot be confirmed, before the sandbox is
 	// stopped; stopWait bounds that, what it takes to store the files included.
 	stopAfter = 10 * time.Second
@@ -23,9 +25,18 @@ const (
 	closeEnd = 5 * time.Second
 )
 
+// unended is a call whose end is not confirmed.
+type unended struct {
+	id      string
+	request string // what ends it, for place.end
+}
+
 // endLater has a call ended behind its result, whose end was not confirmed in time.
 func (c *call) endLater(request string) {
-	c.sh.at.noteUnended(c.sh.id, true)
+	p := c.sh.at
+	p.mu.Lock()
+	p.unended = append(p.unended, unended{c.sh.id, request})
+	p.mu.Unlock()
 	c.s.sb.behind(func() { c.endBehind(request) })
 }
 
@@ -52,16 +63,12 @@ func (c *call) endBehind(request string) {
 				return
 			}
 		}
-		tctx, done := context.WithTimeout(ctx, lateTry)
-		left, confirmed := p.end(tctx, request)
-		done()
-		if confirmed {
-			p.noteUnended(sh.id, false)
+		if left, confirmed := p.endLate(ctx, unended{sh.id, request}); confirmed {
 			sh.release()
 			s.tell(fmt.Sprintf("the processes of an earlier call (%s) have ended now, but for %d", sh.id, len(left)))
 			return
 		}
-		if c.await(ctx.Done(), s.sb.closing, time.Second); closedNow(s.sb.closing) {
+		if c.await(ctx.Done(), s.sb.closing, lateEvery); closedNow(s.sb.closing) {
 			return // Close sees to it
 		}
 	}
@@ -77,22 +84,27 @@ func (p *place) canStop() bool {
 	return ok
 }
 
-// noteUnended notes that the end of a call (its id) is not confirmed, or that it is now.
-func (p *place) noteUnended(id string, unended bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if unended {
-		p.unended = append(p.unended, id)
-	} else {
-		p.unended = slices.DeleteFunc(p.unended, func(other string) bool { return other == id })
+// endLate is one more try to end a call; one that is confirmed is no longer among those that are not.
+func (p *place) endLate(ctx context.Context, u unended) (left []Survivor, confirmed bool) {
+	ctx, cancel := context.WithTimeout(ctx, lateTry)
+	defer cancel()
+	if left, confirmed = p.end(ctx, u.request); confirmed {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.unended = slices.DeleteFunc(p.unended, func(other unended) bool { return other.id == u.id })
 	}
+	return left, confirmed
 }
 
-// unendedCalls are the ids of the calls whose end is not confirmed, for people; "" for none.
-func (p *place) unendedCalls() string {
+// unendedCalls are the calls whose end is not confirmed, and their ids for people.
+func (p *place) unendedCalls() (calls []unended, ids string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return strings.Join(p.unended, ", ")
+	names := make([]string, len(p.unended))
+	for i, u := range p.unended {
+		names[i] = u.id
+	}
+	return slices.Clone(p.unended), strings.Join(names, ", ")
 }
 
 // stop is the last resort against calls whose end cannot be confirmed: all in the sandbox ends. No bash is begun here
@@ -109,7 +121,7 @@ func (p *place) stop() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopWait)
 	defer cancel()
-	calls := p.unendedCalls()
+	_, calls := p.unendedCalls()
 	why := "the sandbox was stopped, with the calls and jobs in it, since the end of an earlier call's processes (" + calls + ") could not be confirmed"
 	p.sb.log.Warn("the sandbox is stopped: it cannot be confirmed that the processes of a call have ended", "sandbox", p.info.SandboxID, "calls", calls)
 	p.stopped.Store(&why)
@@ -140,16 +152,47 @@ func (p *place) awaitStop(ctx context.Context) (waited bool) {
 }
 
 // endUnended sees to it on Close that nothing goes on of calls whose end was not confirmed: by the watchdog, which closing it has end what
-// it watches, else by stopping the sandbox.
+// it watches, else by bashes that end them, and where these get no answer though the engine says that the sandbox runs, by stopping it. What
+// was not confirmed long ago may well be confirmed now.
 func (p *place) endUnended(ctx context.Context) error {
-	if p.unendedCalls() == "" || !p.canStop() || p.lost.Load() {
+	own := context.WithoutCancel(ctx)
+	sctx, cancel := context.WithTimeout(own, stopWait)
+	p.awaitStop(sctx)
+	cancel()
+	calls, _ := p.unendedCalls()
+	if len(calls) == 0 || !p.canStop() || p.lost.Load() {
 		p.watch.close(ctx)
 		return nil
 	}
-	wctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.sb.grace+closeEnd)
+	wctx, cancel := context.WithTimeout(own, p.sb.grace+closeEnd)
 	defer cancel()
 	if p.watch.close(wctx) {
 		return nil
 	}
-	return p.stop()
+	return p.endOrStop(own)
+}
+
+// endOrStop is the rest of endUnended.
+func (p *place) endOrStop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lateEnd)
+	defer cancel()
+	for began := time.Now(); ; {
+		lost, silent := p.look(ctx)
+		calls, ids := p.unendedCalls()
+		switch {
+		case lost != nil || len(calls) == 0:
+			return nil
+		case ctx.Err() != nil, silent != nil:
+			return fmt.Errorf("it is not known whether all processes of earlier calls (%s) have ended: %w", ids, cmp.Or(silent, ctx.Err()))
+		case time.Since(began) >= p.sb.stopAfter:
+			return p.stop()
+		}
+		for _, u := range calls {
+			p.endLate(ctx, u)
+		}
+		select {
+		case <-time.After(lateEvery):
+		case <-ctx.Done():
+		}
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/backend/local"
 	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
 )
 
@@ -164,5 +165,47 @@ func TestASandboxIsStoppedOnlyWhileItsEngineAnswers(t *testing.T) {
 	}
 	if _, stops := last().seen(); stops != 0 {
 		t.Error("the new one was stopped too")
+	}
+}
+
+// What could not be confirmed long ago is no reason to stop a sandbox that is well.
+func TestCloseAsksAgainBeforeItStopsASandbox(t *testing.T) {
+	sb, last := openStuck(t)
+	s, err := sb.Session(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Run(t.Context(), ":", nil); err != nil {
+		t.Fatal(err)
+	}
+	p, id := sb.at(), bashscript.NewID()
+	p.mu.Lock()
+	p.unended = append(p.unended, unended{id, bashscript.Watch(bashscript.NewMark(s.mark), id, 0)})
+	p.mu.Unlock()
+	p.watch.abandon(t.Context()) // as one whose connection broke
+	if err := sb.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, stops := last().seen(); stops != 0 {
+		t.Error("the sandbox was stopped")
+	}
+}
+
+// A stop that is under way is waited for: it needs what closing gives up.
+func TestCloseWaitsForAStop(t *testing.T) {
+	sb, _ := openStuck(t)
+	p := sb.at()
+	p.stopping <- struct{}{}
+	p.lost.Store(true) // as stop does first
+	closed := make(chan error, 1)
+	go func() { closed <- sb.Close(context.WithoutCancel(t.Context())) }()
+	select {
+	case err := <-closed:
+		t.Fatalf("it was closed meanwhile: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	<-p.stopping
+	if err := <-closed; err != nil {
+		t.Error(err)
 	}
 }

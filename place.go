@@ -34,8 +34,8 @@ type place struct {
 	boot bootText
 	drop []string // state files for the next bash to truncate
 
-	unended []string // ids of calls whose end is not confirmed
-	noEnder error    // why the last bash that was to end processes could not be started
+	unended []unended // calls whose end is not confirmed
+	noEnder error     // why the last bash that was to end processes could not be started
 }
 
 const (
