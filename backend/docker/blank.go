@@ -19,8 +19,12 @@ type blank struct {
 	p     *process      // nil where it failed; to be read when ready is closed
 }
 
-// blankLife is how long a blank waits to be of use: long enough for whoever opens a sandbox to run something in it.
-const blankLife = 20 * time.Second
+const (
+	// blankLife is how long a blank waits to be of use: long enough for whoever opens a sandbox to run something in it.
+	blankLife = 20 * time.Second
+	// blankStart bounds its start.
+	blankStart = time.Minute
+)
 
 // blanksBeside is how many are started beside the look around.
 const blanksBeside = 2
@@ -63,13 +67,13 @@ func becoming(env, args []string) string {
 }
 
 // startBlank starts a blank behind the opening. Nothing depends on it: one that fails is not there.
-func (s *sandbox) startBlank() *blank {
+func (s *sandbox) startBlank(env []string) *blank {
 	b := &blank{ready: make(chan struct{})}
 	started := s.behind(func() {
 		defer close(b.ready)
-		ctx, cancel := context.WithTimeout(s.ctx, blankLife)
+		ctx, cancel := context.WithTimeout(s.ctx, blankStart)
 		defer cancel()
-		p, end, err := s.startBecoming(ctx, "")
+		p, end, err := s.startBecoming(ctx, env, "")
 		if err != nil {
 			s.log.Debug("no bash could be started beside the opening", "container", s.plan.name, "error", err)
 			return
@@ -91,7 +95,7 @@ func (s *sandbox) keepBlanks(blanks []*blank) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.blanks = blanks
-	time.AfterFunc(blankLife, s.dropBlanks)
+	s.blankTimer = time.AfterFunc(blankLife, s.dropBlanks)
 }
 
 // dropBlanks ends those that were of no use.
@@ -100,13 +104,18 @@ func (s *sandbox) dropBlanks() {
 	blanks := s.blanks
 	s.blanks = nil
 	s.mu.Unlock()
+	s.drop(blanks)
+}
+
+// drop ends blanks behind whoever calls it: one may still be being started.
+func (s *sandbox) drop(blanks []*blank) {
 	for _, b := range blanks {
-		b.drop()
+		s.behind(b.drop) // else they went with the sandbox
 	}
 }
 
 func (b *blank) drop() {
-	<-b.ready // by blankLife
+	<-b.ready // by blankStart
 	if b.p != nil {
 		b.p.closeAll()
 	}
@@ -122,7 +131,7 @@ func (s *sandbox) become(ctx context.Context, args, env []string) *process {
 		select {
 		case <-b.ready:
 		case <-ctx.Done():
-			s.behind(b.drop)
+			s.drop([]*blank{b})
 			return nil
 		}
 		if b.p == nil {
@@ -151,12 +160,12 @@ func (s *sandbox) nextBlank() *blank {
 
 // startBecoming starts a bash that runs a script of ours, and then waits to become another one; end is what ends the script's output on
 // both streams. Its connection goes with the sandbox.
-func (s *sandbox) startBecoming(ctx context.Context, script string, args ...string) (p *process, end string, err error) {
+func (s *sandbox) startBecoming(ctx context.Context, env []string, script string, args ...string) (p *process, end string, err error) {
 	end = bashscript.NewID()
 	if script != "" {
 		script = "( shift\n" + script + "\n) || exit\n"
 	}
-	if p, err = s.startScript(ctx, script+becomeScript, append([]string{end}, args...)...); err != nil {
+	if p, err = s.startScript(ctx, env, script+becomeScript, append([]string{end}, args...)...); err != nil {
 		return nil, "", err
 	}
 	if !s.own(p) {

@@ -46,6 +46,7 @@ func TestTheFirstBashesAreMadeOfThoseThatTheOpeningStarted(t *testing.T) {
 	defer w.close(s)
 	waiting := map[string]bool{}
 	s.mu.Lock()
+	s.blankTimer.Stop() // however slow this is
 	blanks := slices.Clone(s.blanks)
 	s.mu.Unlock()
 	for _, b := range blanks {
@@ -94,6 +95,7 @@ func TestABashThatDiedWhileItWaitedIsNotUsed(t *testing.T) {
 	s := w.open(w.request("blank"))
 	defer w.close(s)
 	s.mu.Lock()
+	s.blankTimer.Stop()
 	blanks := slices.Clone(s.blanks)
 	s.mu.Unlock()
 	for _, b := range blanks {

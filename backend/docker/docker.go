@@ -46,12 +46,13 @@ type sandbox struct {
 	closed atomic.Bool
 	kills  atomic.Int64 // how many processes in the container the kernel has ended for want of memory, when that was last asked
 
-	mu     sync.Mutex
-	live   map[*process]struct{} // whose connections are open
-	blanks []*blank              // of which the first bashes are made
-	enders []string              // the execs of bashes that end trees: the watchdog's, and the latest of others
-	remove []string              // state files that go with the next batch
-	timer  *time.Timer           // of that batch
+	mu         sync.Mutex
+	live       map[*process]struct{} // whose connections are open
+	blanks     []*blank              // of which the first bashes are made
+	blankTimer *time.Timer           // ends those that were of no use
+	enders     []string              // the execs of bashes that end trees: the watchdog's, and the latest of others
+	remove     []string              // state files that go with the next batch
+	timer      *time.Timer           // of that batch
 }
 
 // open finds or makes the container of req.Task.
@@ -284,6 +285,9 @@ func (s *sandbox) Close(ctx context.Context) error {
 	s.cancel()
 	s.mu.Lock()
 	s.blanks = nil // they are in live
+	if s.blankTimer != nil {
+		s.blankTimer.Stop()
+	}
 	live := s.live
 	s.live = nil
 	s.mu.Unlock()

@@ -526,7 +526,7 @@ const scriptOutput = 4 << 20
 
 // run runs a script of ours in the container, with arguments and without input, and returns what it printed.
 func (s *sandbox) run(ctx context.Context, script string, args ...string) (string, error) {
-	p, err := s.startScript(ctx, script, args...)
+	p, err := s.startScript(ctx, s.env, script, args...)
 	if err != nil {
 		return "", err
 	}
@@ -537,8 +537,8 @@ func (s *sandbox) run(ctx context.Context, script string, args ...string) (strin
 }
 
 // startScript starts a bash that runs a script of ours.
-func (s *sandbox) startScript(ctx context.Context, script string, args ...string) (*process, error) {
-	p, err := s.start(ctx, append([]string{"--noprofile", "--norc", "-p", "-c", script, "elsewhere"}, args...), s.env, client.ConsoleSize{})
+func (s *sandbox) startScript(ctx context.Context, env []string, script string, args ...string) (*process, error) {
+	p, err := s.start(ctx, append([]string{"--noprofile", "--norc", "-p", "-c", script, "elsewhere"}, args...), env, client.ConsoleSize{})
 	if err != nil {
 		return nil, s.startFailed(ctx, err)
 	}

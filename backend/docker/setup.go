@@ -73,8 +73,9 @@ func (s *sandbox) lookAround(ctx context.Context) (*surroundings, error) {
 		s.env = []string{"HOME=" + home}
 	}
 	var beside [blanksBeside]*blank
+	env := s.env
 	for i := range beside {
-		beside[i] = s.startBlank()
+		beside[i] = s.startBlank(env)
 	}
 	out, bash, err := s.setUp(ctx)
 	a, err := s.readSetup(ctx, out, err)
@@ -82,9 +83,7 @@ func (s *sandbox) lookAround(ctx context.Context) (*surroundings, error) {
 		if bash != nil {
 			bash.closeAll()
 		}
-		for _, b := range beside {
-			b.drop()
-		}
+		s.drop(beside[:])
 		return nil, err
 	}
 	first := &blank{ready: make(chan struct{}), p: bash}
@@ -95,7 +94,7 @@ func (s *sandbox) lookAround(ctx context.Context) (*surroundings, error) {
 
 // setUp runs the script, and returns the bash that waits behind it; nil where it does not.
 func (s *sandbox) setUp(ctx context.Context) (out string, bash *process, err error) {
-	p, end, err := s.startBecoming(ctx, setupScript, stateRoot, s.privateName(), s.privatePrefix(), s.plan.dir, s.plan.home)
+	p, end, err := s.startBecoming(ctx, s.env, setupScript, stateRoot, s.privateName(), s.privatePrefix(), s.plan.dir, s.plan.home)
 	if err != nil {
 		return "", nil, err
 	}
