@@ -19,9 +19,11 @@ CLOUDS := ./backend/modal ./backend/daytona ./backend/vercel
 
 # Under the race detector a container engine's cases are those in which many things happen at once: the rest is the same code of ours
 # on another transport, and is run on local.
-# Apptainer has only its own tests there, since its instances take longest.
+# Apptainer and the clouds have only their own tests there, and those not at a distance, since they take longest.
 RACE_ENGINES := ./backend/docker ./backend/ssh
 RACE_CASES := ^Test[^C]|^TestC[^o]|^TestCo[^n]|^TestCon[^f]|^TestConformance$$/^backend=/^(kill|lost|orphans|spawn_ahead|concurrency)$$
+
+RACE_OWN := ^(TestConformance|TestConformanceAtADistance|TestSoak)$$
 
 # The scripts of the command line start some hundred programs, each for one command and one after the other: nothing happens at once in
 # them, and under the detector each takes long to start.
@@ -49,7 +51,7 @@ clouds: bin/report ## the clouds' backends against their emulators, with the siz
 race: bin/report ## the same with the race detector, without the size tests, one package at a time: the detector takes the processors
 	set -o pipefail; export CGO_ENABLED=1; { \
 		$(GOTEST) -race -short -p 1 -skip '$(RACE_NOT)' $(call others,$(CLOUDS) $(RACE_ENGINES) ./backend/singularity); first=$$?; \
-		$(GOTEST) -race -short -p 1 -skip '^TestConformance$$' ./backend/singularity || first=$$?; \
+		$(GOTEST) -race -short -p 1 -skip '$(RACE_OWN)' ./backend/singularity $(CLOUDS) || first=$$?; \
 		$(GOTEST) -race -short -p 1 -run '$(RACE_CASES)' $(RACE_ENGINES) && exit $$first; } | \
 		bin/report -short -repeat 'go test -race -short' || $(UNSTEADY)
 

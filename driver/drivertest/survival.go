@@ -222,7 +222,7 @@ func (p *planting) probes() []probe {
 		{survival.Umask, `umask`, "0027"},
 		{survival.OneCall, `echo "$` + plantedCall + `"`, p.mark},
 		{survival.Forwarded, `echo "$DRIVERTEST_FORWARDED"`, p.mark},
-		{survival.Network, `n=0; while read -r _; do n=$((n + 1)); done < /proc/net/route; [ $n -le 1 ] && echo "no route"`, "no route"},
+		{survival.Network, `n=0; while read -r _; do n=$((n + 1)); done < /proc/net/route; [ $n = 1 ] && echo "no route"`, "no route"},
 		{survival.Mount, fixed(p.table.MountAt + "/file"), p.mark},
 	}
 	skills := probe{survival.Skills, read("~/.hermes/skills/planted/SKILL.md"), p.mark}
