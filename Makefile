@@ -17,13 +17,10 @@ LINT := $(LINT_DIR)/golangci-lint
 # time, in `make test`, and whole in `make clouds`.
 CLOUDS := ./backend/modal ./backend/daytona ./backend/vercel
 
-# Under the race detector a container engine's cases are those in which many things happen at once: the rest is the same code of ours
-# on another transport, and is run on local.
-# Apptainer and the clouds have only their own tests there, and those not at a distance, since they take longest.
-RACE_ENGINES := ./backend/docker ./backend/ssh
-RACE_CASES := ^Test[^C]|^TestC[^o]|^TestCo[^n]|^TestCon[^f]|^TestConformance$$/^backend=/^(kill|lost|orphans|spawn_ahead|concurrency)$$
-
-RACE_OWN := ^(TestConformance|TestConformanceAtADistance|TestSoak)$$
+# Under the race detector a far backend's cases are those in which many things happen at once, or something is lost: the rest is the same
+# code of ours on another transport, and is run on local.
+RACE_FAR := ./backend/docker ./backend/ssh ./backend/singularity $(CLOUDS)
+RACE_CASES := AtOnce|Twenty|While|Fault|Kill|Stored|Meanwhile|Reap|TheFirstBashes|^TestConformance$$/^backend=/^(lost|spawn_ahead|concurrency|last_resort)$$
 
 # The scripts of the command line start some hundred programs, each for one command and one after the other: nothing happens at once in
 # them, and under the detector each takes long to start.
@@ -50,9 +47,8 @@ clouds: bin/report ## the clouds' backends against their emulators, with the siz
 
 race: bin/report ## the same with the race detector, without the size tests, one package at a time: the detector takes the processors
 	set -o pipefail; export CGO_ENABLED=1; { \
-		$(GOTEST) -race -short -p 1 -skip '$(RACE_NOT)' $(call others,$(CLOUDS) $(RACE_ENGINES) ./backend/singularity); first=$$?; \
-		$(GOTEST) -race -short -p 1 -skip '$(RACE_OWN)' ./backend/singularity $(CLOUDS) || first=$$?; \
-		$(GOTEST) -race -short -p 1 -run '$(RACE_CASES)' $(RACE_ENGINES) && exit $$first; } | \
+		$(GOTEST) -race -short -p 1 -skip '$(RACE_NOT)' $(call others,$(RACE_FAR)); first=$$?; \
+		$(GOTEST) -race -short -p 1 -run '$(RACE_CASES)' $(RACE_FAR) && exit $$first; } | \
 		bin/report -short -repeat 'go test -race -short' || $(UNSTEADY)
 
 testbed: ## install and start the real engines
