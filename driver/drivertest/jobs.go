@@ -530,12 +530,12 @@ read -r -p 'name: ' x; echo "hello $x"; cat; read -r -s -p "secret: " x; echo; s
 			j.over(elsewhere.JobExited, 0)
 			t.sameBytes("every byte", j.log(), want)
 			t.sameBytes("from the middle on", j.logs(300, 0, 0).Data, want[300:])
-			j = s.job(`read -r x; echo "$? <$x>"; i=0; while (( i < 20000 )); do echo "line $((i++))"; done; while :; do :; done`, elsewhere.JobOptions{LogBytes: 64 << 10})
+			j = s.job(`read -r x; echo "$? <$x>"; i=0; while (( i < 10000 )); do echo "line $((i++))"; done; while :; do :; done`, elsewhere.JobOptions{LogBytes: 64 << 10})
 			t.wantKind(j.Send(t.ctx(), []byte("x\n")), elsewhere.ErrUnsupported, "input without mkfifo")
 			var out elsewhere.JobOutput
 			t.eventually("the window has rolled", hang/3, func() bool {
 				out = j.logs(0, 0, 0)
-				return strings.HasSuffix(string(out.Data), "line 19999\n")
+				return strings.HasSuffix(string(out.Data), "line 9999\n")
 			})
 			out = j.logs(0, 0, 0) // the read before may have gone on while the window rolled
 			if out.Lost != out.From || out.From == 0 || len(out.Data) > 64<<10 || len(out.Data) < 48<<10 {
