@@ -223,6 +223,36 @@ func TestOnlyADefiniteNotFoundForgetsStoredFiles(t *testing.T) {
 	}
 }
 
+// TestARecordThatCannotBeReadIsNotTakenForEmpty has a directory in a file's place, which also root cannot read.
+func TestARecordThatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, ends)
+	run(t, sb, "echo kept > /root/f", "")
+	closeIt(t, sb)
+	for _, name := range []string{"modal_snapshots.json", "elsewhere/modal.json"} {
+		file := filepath.Join(a.home, name)
+		if err := os.Rename(file, file+".away"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(file, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if sb, err := a.open(t, ends, elsewhere.SandboxOptions{}); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", name, err)
+			if err == nil {
+				closeIt(t, sb)
+			}
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".away", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, a.mustOpen(t, ends), "cat /root/f", "kept\n")
+}
+
 func TestAFailedSnapshotKeepsTheLastOneAndTheSandbox(t *testing.T) {
 	a := own(t)
 	sb := a.mustOpen(t, ends)

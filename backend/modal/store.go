@@ -80,7 +80,10 @@ func (s store) find(key string) (id string, of snapshot, noted bool, err error) 
 	if err != nil {
 		return "", snapshot{}, false, err
 	}
-	n := s.ReadNotes()
+	n, err := s.ReadNotes()
+	if err != nil {
+		return "", snapshot{}, false, err
+	}
 	if id = n.newest(key); id == "" {
 		id = recorded(table, key)
 	}
@@ -89,16 +92,19 @@ func (s store) find(key string) (id string, of snapshot, noted bool, err error) 
 }
 
 // others gives the image that Hermes has stored for a key and that is not in the sandbox of this name, "" for none.
-func (s store) others(key, name string) string {
+func (s store) others(key, name string) (string, error) {
 	table, err := s.Read()
 	if err != nil {
-		return ""
+		return "", err
 	}
-	n := s.ReadNotes()
+	n, err := s.ReadNotes()
+	if err != nil {
+		return "", err
+	}
 	if id := recorded(table, key); n.foreign(id, name) {
-		return id
+		return id, nil
 	}
-	return ""
+	return "", nil
 }
 
 // put remembers a new image in place of the old ones, and gives those of ours that nobody needs any more: the new one itself, where
