@@ -42,13 +42,17 @@ func (s *sandbox) snapshotNow(ctx context.Context) error {
 	s.dirty = s.calls > 0 // what changes from now on is not in it
 	s.mu.Unlock()
 	at := time.Now()
+	known, err := s.store.known(s.plan.key)
+	if err != nil {
+		s.log.Debug("it is not known which files are stored", "sandbox", s.sb.SandboxID, "error", err) // nor can be noted: that is told with the new ones' id
+	}
 	id, err := s.snapshot(ctx)
 	if err == nil {
 		var old []string
 		var other string
 		old, other, err = s.store.put(ctx, id, snapshot{
 			Key: s.plan.key, Name: s.plan.name, Task: s.req.Task, Identity: s.req.Identity.ID, Profile: s.req.Identity.Profile, Image: s.plan.image, At: at,
-		})
+		}, known)
 		if err != nil {
 			err = failure(driver.KindUnavailable, "the sandbox's files are stored as %s, and that cannot be noted: %w; set modal_image to this id to have them", id, err)
 		} else {

@@ -2,6 +2,7 @@ package modal
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,14 +108,28 @@ func (s store) others(key, name string) (string, error) {
 	return "", nil
 }
 
+// known are the images that are remembered for a key now: that of the record, and the last one of ours that is not in it.
+func (s store) known(key string) ([]string, error) {
+	table, err := s.Read()
+	if err != nil {
+		return nil, err
+	}
+	n, err := s.ReadNotes()
+	if err != nil {
+		return nil, err
+	}
+	return []string{recorded(table, key), n.newest(key)}, nil
+}
+
 // put remembers a new image in place of the old ones, and gives those of ours that nobody needs any more: the new one itself, where
-// another process has stored a later state meanwhile. What Hermes has stored since is left in the record, and given.
-func (s store) put(ctx context.Context, id string, of snapshot) (old []string, other string, err error) {
+// another process has stored a later state since; known is what was remembered before this one was made, which is older whatever the
+// clocks say. What Hermes has stored since is left in the record, and given.
+func (s store) put(ctx context.Context, id string, of snapshot, known []string) (old []string, other string, err error) {
 	err = s.Change(ctx, func(table cloudbox.Table, n *notes) bool {
 		old, other = nil, ""
 		there := recorded(table, of.Key)
 		for _, image := range []string{there, n.newest(of.Key)} {
-			if n.Snapshots[image].At.After(of.At) {
+			if n.Snapshots[image].At.After(of.At) && !slices.Contains(known, image) {
 				old = []string{id}
 				return false
 			}
@@ -128,6 +143,8 @@ func (s store) put(ctx context.Context, id string, of snapshot) (old []string, o
 		for image, earlier := range n.Snapshots {
 			if earlier.Key == of.Key && image != id {
 				old = append(old, image)
+				earlier.Beside = false // its note may stay for a while: it goes before nothing any more
+				n.Snapshots[image] = earlier
 			}
 		}
 		if n.Snapshots == nil {
