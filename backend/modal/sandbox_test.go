@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere"
 	"github.com/elsewhere-sh/elsewhere/backend/modal"
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	emulator "github.com/elsewhere-sh/elsewhere/test/cloud/modal"
 )
 
@@ -693,4 +695,52 @@ func TestWhatHermesStoresMeanwhileIsKeptAndTold(t *testing.T) {
 	if res := run(t, a.mustOpen(t, ends), "cat /work/f", "of Hermes\n"); said(res, second) {
 		t.Errorf("%q", res.Notices)
 	}
+}
+
+// TestOnlyTheWatchdogRests has a bash that is no call's in use while the watchdog is let go.
+func TestOnlyTheWatchdogRests(t *testing.T) {
+	a := own(t)
+	req, err := a.request(map[string]string{"container_idle_timeout": "3"}, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb, err := modal.Backend().Open(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close(t.Context())
+	start := func(watchdog bool, script string) driver.Process {
+		t.Helper()
+		p, err := sb.Bash(t.Context(), driver.BashSpec{ID: owner.NewID(), Args: []string{"--noprofile", "--norc", "-p", "-c", script}, Watchdog: watchdog})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	send := func(p driver.Process, text string) {
+		t.Helper()
+		if _, err := io.WriteString(p.Stdin(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await := func(p driver.Process) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), long)
+		defer cancel()
+		if st, err := p.Wait(ctx); err != nil || st.Code != 0 {
+			t.Fatalf("%+v, %v", st, err)
+		}
+	}
+	// A question about a job, whose data is under way, and after it a bash that says when several looks were taken.
+	question := start(false, "cat")
+	send(question, "first ")
+	await(start(false, "sleep 3"))
+	send(question, "second")
+	_ = question.Stdin().Close()
+	if text, err := io.ReadAll(question.Stdout()); err != nil || string(text) != "first second" {
+		t.Errorf("%q, %v", text, err)
+	}
+	await(question)
+	watchdog := start(true, "cat")
+	await(watchdog)
 }
