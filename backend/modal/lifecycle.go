@@ -132,6 +132,11 @@ func (s *sandbox) find(ctx context.Context) (found bool, err error) {
 	if again {
 		return false, errAgain
 	}
+	if s.plan.persistent {
+		if err := s.store.enter(ctx, s.plan.name); err != nil {
+			s.log.Warn("it is not noted that a sandbox was opened again: should this process be killed its maker may end it unstored", "sandbox", s.plan.name, "error", err)
+		}
+	}
 	s.sb, s.fresh = sb, false
 	s.ends = tagTime(tags[tagEnds])
 	return true, nil

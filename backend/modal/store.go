@@ -46,6 +46,8 @@ type boxNote struct {
 	Image    string    `json:"image"`
 	From     string    `json:"from,omitempty"` // the image with the stored files that it started on
 	Made     time.Time `json:"made"`
+	// Entered says that others than its maker have opened it.
+	Entered bool `json:"entered,omitempty"`
 }
 
 // legacy is the key that old versions of Hermes used.
@@ -191,4 +193,26 @@ func (s store) note(ctx context.Context, name string, of boxNote) error {
 		n.Boxes[name] = of
 		return true
 	})
+}
+
+// enter notes that another than its maker opens a sandbox.
+func (s store) enter(ctx context.Context, name string) error {
+	if s.entered(name) {
+		return nil
+	}
+	return s.Change(ctx, func(_ cloudbox.Table, n *notes) bool {
+		of, noted := n.Boxes[name]
+		if noted {
+			of.Entered = true
+			n.Boxes[name] = of
+		}
+		return noted
+	})
+}
+
+// entered tells whether others than its maker have opened a sandbox, or that is not known.
+func (s store) entered(name string) bool {
+	n, err := s.ReadNotes()
+	of, noted := n.Boxes[name]
+	return err != nil || !noted || of.Entered
 }
