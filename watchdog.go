@@ -136,7 +136,7 @@ func (w *watchdog) start(ctx context.Context) error {
 	defer cancel()
 	stop := context.AfterFunc(w.closing, cancel)
 	defer stop()
-	proc, err := w.p.startEnder(ctx)
+	proc, err := w.p.startEnder(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -286,9 +286,9 @@ func closeStreams(p driver.Process) {
 	_ = p.Stderr().Close()
 }
 
-// startEnder starts a bash that ends trees; what it prints on stderr is nothing.
-func (p *place) startEnder(ctx context.Context) (driver.Process, error) {
-	proc, err := p.drv.Bash(ctx, driver.BashSpec{ID: bashscript.NewID(), Args: p.scripts.EndArgs()})
+// startEnder starts a bash that ends trees, as a watchdog or for one request; what it prints on stderr is nothing.
+func (p *place) startEnder(ctx context.Context, watchdog bool) (driver.Process, error) {
+	proc, err := p.drv.Bash(ctx, driver.BashSpec{ID: bashscript.NewID(), Args: p.scripts.EndArgs(), Watchdog: watchdog})
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +302,7 @@ func (p *place) startEnder(ctx context.Context) (driver.Process, error) {
 // end ends, by a second bash in the sandbox, all that request names: TERM, the grace, KILL. It returns what could not be
 // ended; confirmed is false where no answer came before ctx was done.
 func (p *place) end(ctx context.Context, request string) (left []Survivor, confirmed bool) {
-	proc, err := p.startEnder(ctx)
+	proc, err := p.startEnder(ctx, false)
 	p.noteEnder(err)
 	if err != nil {
 		p.sb.log.Debug("no bash to end a call's processes", "error", err)

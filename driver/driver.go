@@ -125,6 +125,9 @@ type BashSpec struct {
 	// Spare says that nobody waits for this bash: a driver refuses it with an error of any kind where it would cost more than
 	// a bash (another connection), since a call can do without.
 	Spare bool
+	// Watchdog says that this bash waits on its stdin for this process's end, and else does nothing: a driver whose service takes a
+	// sandbox for busy while it runs may close its stdin while no other bash is in use. Another one is started with the next call.
+	Watchdog bool
 }
 
 // Process is one running bash.

@@ -49,11 +49,10 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	mark := bashscript.CallVariable + "=" + spec.ID
 	env := append(slices.Clone(spec.Env), mark) // by it Kill finds the bash
 	call := slices.Contains(spec.Env, mark)
-	watches := !call && len(spec.Env) == 0
-	if watches {
+	if !call { // a job's question and what ends a call's processes are their owner's too
 		env = append(env, ownerVariable+"="+owner.Tag(s.req.Identity.Home)+"."+s.owner())
 	}
-	p, err := s.begin(ctx, spec.Args, env, beginning{mark: mark, call: call, watchdog: watches})
+	p, err := s.begin(ctx, spec.Args, env, beginning{mark: mark, call: call, watchdog: spec.Watchdog})
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,10 @@ func (k *keeper) all(ctx context.Context) ([]running, error) {
 	if err != nil {
 		return nil, k.account.explain(ctx, what, err)
 	}
-	notes := k.store.ReadNotes()
+	notes, err := k.store.ReadNotes()
+	if err != nil {
+		return nil, failure(driver.KindConfig, "%w", err)
+	}
 	var found []running
 	for sb, err := range list {
 		if err != nil {
@@ -102,8 +105,19 @@ func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 		live[r.note.Task] = true
 		infos = append(infos, k.info(ctx, r))
 	}
-	for id, of := range k.stored() {
-		if now, _, _, err := k.store.find(of.Key); !live[of.Task] && err == nil && now == id {
+	stored, err := k.stored()
+	if err != nil {
+		return nil, err
+	}
+	for id, of := range stored {
+		if live[of.Task] {
+			continue
+		}
+		now, _, _, err := k.store.find(of.Key)
+		if err != nil {
+			return nil, failure(driver.KindConfig, "%w", err)
+		}
+		if now == id {
 			infos = append(infos, storedInfo(id, of))
 		}
 	}
@@ -112,14 +126,18 @@ func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 }
 
 // stored are the files of this identity and profile that are remembered, by the image's id.
-func (k *keeper) stored() map[string]snapshot {
+func (k *keeper) stored() (map[string]snapshot, error) {
+	n, err := k.store.ReadNotes()
+	if err != nil {
+		return nil, failure(driver.KindConfig, "%w", err)
+	}
 	own := map[string]snapshot{}
-	for id, of := range k.store.ReadNotes().Snapshots {
+	for id, of := range n.Snapshots {
 		if of.Identity == k.req.Identity.ID && of.Profile == k.req.Identity.Profile {
 			own[id] = of
 		}
 	}
-	return own
+	return own, nil
 }
 
 func (k *keeper) info(ctx context.Context, r running) driver.SandboxInfo {
@@ -138,7 +156,11 @@ func storedInfo(id string, of snapshot) driver.SandboxInfo {
 
 // find gives the own sandbox of this id that runs, or the stored files; ok is false where there is neither.
 func (k *keeper) find(ctx context.Context, id string) (r *running, of snapshot, ok bool, err error) {
-	if of, ok = k.stored()[id]; ok {
+	stored, err := k.stored()
+	if err != nil {
+		return nil, snapshot{}, false, err
+	}
+	if of, ok = stored[id]; ok {
 		return nil, of, true, nil
 	}
 	all, err := k.all(ctx)
@@ -233,7 +255,11 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []st
 		if !data {
 			return nil
 		}
-		for image, of := range k.stored() {
+		stored, err := k.stored()
+		if err != nil {
+			return err
+		}
+		for image, of := range stored {
 			if of.Task != task {
 				continue
 			}

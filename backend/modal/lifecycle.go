@@ -132,6 +132,11 @@ func (s *sandbox) find(ctx context.Context) (found bool, err error) {
 	if again {
 		return false, errAgain
 	}
+	if s.plan.persistent {
+		if err := s.store.enter(ctx, s.plan.name); err != nil {
+			s.log.Warn("it is not noted that a sandbox was opened again: should this process be killed its maker may end it unstored", "sandbox", s.plan.name, "error", err)
+		}
+	}
 	s.sb, s.fresh = sb, false
 	s.ends = tagTime(tags[tagEnds])
 	return true, nil
@@ -157,7 +162,11 @@ func (s *sandbox) decide(ctx context.Context, sb *sdk.Sandbox, tags map[string]s
 	if tags[tagFingerprint] == s.plan.settings.Fingerprint() {
 		return false, nil
 	}
-	had := kept.Parse(s.store.ReadNotes().Boxes[s.plan.name].Settings)
+	n, err := s.store.ReadNotes()
+	if err != nil {
+		return false, failure(driver.KindConfig, "%w", err)
+	}
+	had := kept.Parse(n.Boxes[s.plan.name].Settings)
 	found := kept.Found{Settings: had, Persistent: tags[tagPersist] == "true"}
 	if found.InUse, err = s.lock.InUse(); err != nil {
 		return false, failure(driver.KindUnavailable, "%w", err)
@@ -287,7 +296,11 @@ func (s *sandbox) tellOfOthers() {
 	if !s.plan.persistent {
 		return
 	}
-	if other := s.store.others(s.plan.key, s.plan.name); other != "" {
+	other, err := s.store.others(s.plan.key, s.plan.name)
+	if err != nil {
+		s.say("it is not known whether Hermes has stored other files for this task, and this sandbox's cannot be stored: " + err.Error())
+	}
+	if other != "" {
 		s.say("Hermes has stored files for this task (" + other + ") that are not in this sandbox, which goes on with its own; `elsewhere sandbox rm` gives these up, and the next run starts with those")
 	}
 }

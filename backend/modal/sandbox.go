@@ -43,9 +43,10 @@ type sandbox struct {
 
 	mu     sync.Mutex
 	live   map[*process]struct{}
-	calls  int       // how many of them run calls, or wait for one
-	quiet  time.Time // since when none does
-	dirty  bool      // files may have changed since the last snapshot
+	busy   int       // how many of them are no watchdog
+	quiet  time.Time // since when none is
+	dirty  bool      // somebody may have changed files since the last snapshot
+	used   bool      // somebody may have changed files since it was made, and what he left running there may do so at any time
 	remove []string
 	timer  *time.Timer
 }
@@ -82,6 +83,7 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 	}
 	s.tellOfOthers()
 	s.makeInfo(around)
+	s.dirty, s.used = !s.fresh, !s.fresh // one that ran may have what nobody has stored: a KILL, or a job
 	s.found.Store(&around.files)
 	s.files = newFiles(s)
 	s.opened.Store(true)
@@ -200,9 +202,9 @@ func (s *sandbox) own(p *process) bool {
 		return false
 	}
 	s.live[p] = struct{}{}
-	if p.call {
-		s.calls++
-		s.dirty = true
+	if !p.watchdog {
+		s.busy++
+		s.dirty, s.used = true, true
 	}
 	return true
 }
@@ -210,8 +212,8 @@ func (s *sandbox) own(p *process) bool {
 func (s *sandbox) disown(p *process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.call {
-		if s.calls--; s.calls == 0 {
+	if !p.watchdog {
+		if s.busy--; s.busy == 0 {
 			s.quiet = time.Now()
 		}
 	}
@@ -241,8 +243,8 @@ func (s *sandbox) Close(ctx context.Context) error {
 		tctx, cancel := context.WithTimeout(ctx, tidyWait)
 		s.removePrivate(tctx)
 		cancel()
-		if s.plan.persistent && s.isDirty() {
-			err = s.snapshotNow(ctx)
+		if s.plan.persistent && s.hasToStore() {
+			err = s.snapshotNow(ctx) // after one that is under way
 		}
 	}
 	s.cancel(errClosed)
@@ -316,6 +318,15 @@ func (s *sandbox) Stop(ctx context.Context) error {
 	}
 	_ = s.lose("the sandbox " + s.sb.SandboxID + " has ended")
 	return nil
+}
+
+// hasToStore tells whether the sandbox may have, at its close, what is not stored. What was stored a moment ago does not count: a job may have
+// written since.
+func (s *sandbox) hasToStore() bool {
+	s.mu.Lock()
+	used := s.used
+	s.mu.Unlock()
+	return used || !s.plan.keep && s.store.entered(s.plan.name)
 }
 
 func (s *sandbox) isDirty() bool {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere"
 	"github.com/elsewhere-sh/elsewhere/backend/modal"
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	emulator "github.com/elsewhere-sh/elsewhere/test/cloud/modal"
 )
 
@@ -221,6 +223,36 @@ func TestOnlyADefiniteNotFoundForgetsStoredFiles(t *testing.T) {
 	if left := a.table(t); len(left) != 0 {
 		t.Errorf("remembered is %q", left)
 	}
+}
+
+// TestARecordThatCannotBeReadIsNotTakenForEmpty has a directory in a file's place, which also root cannot read.
+func TestARecordThatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, ends)
+	run(t, sb, "echo kept > /root/f", "")
+	closeIt(t, sb)
+	for _, name := range []string{"modal_snapshots.json", "elsewhere/modal.json"} {
+		file := filepath.Join(a.home, name)
+		if err := os.Rename(file, file+".away"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(file, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if sb, err := a.open(t, ends, elsewhere.SandboxOptions{}); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", name, err)
+			if err == nil {
+				closeIt(t, sb)
+			}
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".away", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, a.mustOpen(t, ends), "cat /root/f", "kept\n")
 }
 
 func TestAFailedSnapshotKeepsTheLastOneAndTheSandbox(t *testing.T) {
@@ -662,5 +694,171 @@ func TestWhatHermesStoresMeanwhileIsKeptAndTold(t *testing.T) {
 	}
 	if res := run(t, a.mustOpen(t, ends), "cat /work/f", "of Hermes\n"); said(res, second) {
 		t.Errorf("%q", res.Notices)
+	}
+}
+
+// TestOnlyTheWatchdogRests has a bash that is no call's in use while the watchdog is let go.
+func TestOnlyTheWatchdogRests(t *testing.T) {
+	a := own(t)
+	req, err := a.request(map[string]string{"container_idle_timeout": "3"}, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb, err := modal.Backend().Open(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close(t.Context())
+	start := func(watchdog bool, script string) driver.Process {
+		t.Helper()
+		p, err := sb.Bash(t.Context(), driver.BashSpec{ID: owner.NewID(), Args: []string{"--noprofile", "--norc", "-p", "-c", script}, Watchdog: watchdog})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	send := func(p driver.Process, text string) {
+		t.Helper()
+		if _, err := io.WriteString(p.Stdin(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await := func(p driver.Process) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), long)
+		defer cancel()
+		if st, err := p.Wait(ctx); err != nil || st.Code != 0 {
+			t.Fatalf("%+v, %v", st, err)
+		}
+	}
+	// A question about a job, whose data is under way, and after it a bash that says when several looks were taken.
+	question := start(false, "cat")
+	send(question, "first ")
+	await(start(false, "sleep 3"))
+	send(question, "second")
+	_ = question.Stdin().Close()
+	if text, err := io.ReadAll(question.Stdout()); err != nil || string(text) != "first second" {
+		t.Errorf("%q, %v", text, err)
+	}
+	await(question)
+	watchdog := start(true, "cat")
+	await(watchdog)
+}
+
+// write has something in a sandbox write a file that no call of elsewhere's writes.
+func (a *account) write(t *testing.T, id, file, text string) {
+	t.Helper()
+	o, err := a.e.Observe(t.Context(), id, []byte(text), "sh", "-c", `cat > "$1"`, "sh", file)
+	if err != nil || o.Code != 0 {
+		t.Fatalf("%+v, %v", o, err)
+	}
+}
+
+// lose has a sandbox end with all that is not stored.
+func (a *account) lose(t *testing.T, id string) {
+	t.Helper()
+	if a.running() == id {
+		if err := a.e.Lose(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestWhatAJobWroteIsStored has a job write when the process that started it is gone, and another one ask for it.
+func TestWhatAJobWroteIsStored(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, nil)
+	id := sb.Info().SandboxID
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	s, err := sb.Session(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := s.Start(ctx, "until [ -e /root/go ]; do sleep 0.1; done; echo made > /root/f; echo said", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	closeIt(t, sb)
+	a.write(t, id, "/root/go", "")
+
+	sb = a.mustOpen(t, nil)
+	again, err := sb.Job(ctx, job.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := again.Wait(ctx); err != nil || st.State != elsewhere.JobExited {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	closeIt(t, sb)
+	a.lose(t, id)
+	run(t, a.mustOpen(t, nil), "cat /root/f", "made\n")
+}
+
+// TestWhatAKilledProcessLeftIsStored ends a process by KILL in a sandbox that the next one ends.
+func TestWhatAKilledProcessLeftIsStored(t *testing.T) {
+	req := func(t *testing.T, a *account) driver.OpenRequest {
+		t.Helper()
+		req, err := a.request(ends, "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return req
+	}
+	killed := func(t *testing.T, a *account) string {
+		t.Helper()
+		sb, err := modal.Backend().Open(t.Context(), req(t, a))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := sb.Info().SandboxID
+		a.write(t, id, "/root/f", "left\n")
+		modal.Abandon(sb)
+		return id
+	}
+	t.Run("and the next one only opens it", func(t *testing.T) {
+		a := own(t)
+		id := killed(t, a)
+		sb := a.mustOpen(t, ends)
+		if sb.Info().SandboxID != id {
+			t.Fatal("it was not found")
+		}
+		closeIt(t, sb)
+		if a.running() != "" {
+			t.Fatal("it was not ended")
+		}
+		run(t, a.mustOpen(t, ends), "cat /root/f", "left\n")
+	})
+	t.Run("and its maker has run nothing", func(t *testing.T) {
+		a := own(t)
+		sb := a.mustOpen(t, ends)
+		if killed(t, a) != sb.Info().SandboxID {
+			t.Fatal("it was not found")
+		}
+		closeIt(t, sb)
+		if a.running() != "" {
+			t.Fatal("it was not ended")
+		}
+		run(t, a.mustOpen(t, ends), "cat /root/f", "left\n")
+	})
+}
+
+// TestACloseDuringASnapshotLosesNothing closes while the files of an idle sandbox are being stored, and something writes on.
+func TestACloseDuringASnapshotLosesNothing(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, map[string]string{"container_idle_timeout": "6", "spawn_ahead_idle": "1"})
+	id := sb.Info().SandboxID
+	a.e.Inject(emulator.Fault{Method: "TaskSnapshotFilesystem", After: true, Delay: 3 * time.Second}) // stored, and not told yet
+	run(t, sb, "echo one > /root/f", "")
+	eventually(t, "the files are being stored", func() bool { return len(a.e.Images()) == 1 })
+	a.write(t, id, "/root/late", "two\n")
+	closeIt(t, sb)
+	a.lose(t, id)
+	run(t, a.mustOpen(t, nil), "cat /root/f /root/late", "one\ntwo\n")
+	if images := a.e.Images(); len(images) != 1 {
+		t.Errorf("stored are %q", images)
 	}
 }

@@ -15,7 +15,7 @@ const (
 	snapshotWait = 50 * time.Second
 	// ahead is how long before the end of a sandbox its files are stored, at most.
 	ahead = 2 * time.Minute
-	// restAfter is after how long without a call a sandbox may rest: its files are stored and its watchdog leaves, so that the
+	// restAfter is after how long without a bash in use a sandbox may rest: its files are stored and its watchdog leaves, so that the
 	// service sees it idle.
 	restAfter = 30 * time.Second
 	// mindEvery is how often that is looked at, at least.
@@ -39,16 +39,20 @@ func (s *sandbox) snapshotNow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, snapshotWait+cloudbox.RecordWait)
 	defer cancel()
 	s.mu.Lock()
-	s.dirty = s.calls > 0 // what changes from now on is not in it
+	s.dirty = s.busy > 0 // what changes from now on is not in it
 	s.mu.Unlock()
 	at := time.Now()
+	known, err := s.store.known(s.plan.key)
+	if err != nil {
+		s.log.Debug("it is not known which files are stored", "sandbox", s.sb.SandboxID, "error", err) // nor can be noted: that is told with the new ones' id
+	}
 	id, err := s.snapshot(ctx)
 	if err == nil {
 		var old []string
 		var other string
 		old, other, err = s.store.put(ctx, id, snapshot{
 			Key: s.plan.key, Name: s.plan.name, Task: s.req.Task, Identity: s.req.Identity.ID, Profile: s.req.Identity.Profile, Image: s.plan.image, At: at,
-		})
+		}, known)
 		if err != nil {
 			err = failure(driver.KindUnavailable, "the sandbox's files are stored as %s, and that cannot be noted: %w; set modal_image to this id to have them", id, err)
 		} else {
@@ -107,7 +111,7 @@ func (a *account) deleteImages(ctx context.Context, ids []string, say func(strin
 	return removed
 }
 
-// mind stores the files before the sandbox's lifetime ends and when no call has come for a while, and then lets the sandbox rest.
+// mind stores the files before the sandbox's lifetime ends and when no bash was in use for a while, and then lets the sandbox rest.
 func (s *sandbox) mind() {
 	margin := min(ahead, s.plan.lifetime/4)
 	rest := restAfter
@@ -124,7 +128,7 @@ func (s *sandbox) mind() {
 			return
 		}
 		s.mu.Lock()
-		idle := s.calls == 0 && time.Since(s.quiet) >= rest
+		idle := s.busy == 0 && time.Since(s.quiet) >= rest
 		dirty := s.dirty && s.plan.persistent
 		s.mu.Unlock()
 		ending := !s.ends.IsZero() && time.Until(s.ends) < margin
@@ -148,7 +152,7 @@ func (s *sandbox) isStillDirty() bool { return s.plan.persistent && s.isDirty() 
 func (s *sandbox) rest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.calls > 0 {
+	if s.busy > 0 {
 		return
 	}
 	for p := range s.live {

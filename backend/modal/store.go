@@ -2,6 +2,7 @@ package modal
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,6 +46,8 @@ type boxNote struct {
 	Image    string    `json:"image"`
 	From     string    `json:"from,omitempty"` // the image with the stored files that it started on
 	Made     time.Time `json:"made"`
+	// Entered says that others than its maker have opened it.
+	Entered bool `json:"entered,omitempty"`
 }
 
 // legacy is the key that old versions of Hermes used.
@@ -80,7 +83,10 @@ func (s store) find(key string) (id string, of snapshot, noted bool, err error) 
 	if err != nil {
 		return "", snapshot{}, false, err
 	}
-	n := s.ReadNotes()
+	n, err := s.ReadNotes()
+	if err != nil {
+		return "", snapshot{}, false, err
+	}
 	if id = n.newest(key); id == "" {
 		id = recorded(table, key)
 	}
@@ -89,26 +95,43 @@ func (s store) find(key string) (id string, of snapshot, noted bool, err error) 
 }
 
 // others gives the image that Hermes has stored for a key and that is not in the sandbox of this name, "" for none.
-func (s store) others(key, name string) string {
+func (s store) others(key, name string) (string, error) {
 	table, err := s.Read()
 	if err != nil {
-		return ""
+		return "", err
 	}
-	n := s.ReadNotes()
+	n, err := s.ReadNotes()
+	if err != nil {
+		return "", err
+	}
 	if id := recorded(table, key); n.foreign(id, name) {
-		return id
+		return id, nil
 	}
-	return ""
+	return "", nil
+}
+
+// known are the images that are remembered for a key now: that of the record, and the last one of ours that is not in it.
+func (s store) known(key string) ([]string, error) {
+	table, err := s.Read()
+	if err != nil {
+		return nil, err
+	}
+	n, err := s.ReadNotes()
+	if err != nil {
+		return nil, err
+	}
+	return []string{recorded(table, key), n.newest(key)}, nil
 }
 
 // put remembers a new image in place of the old ones, and gives those of ours that nobody needs any more: the new one itself, where
-// another process has stored a later state meanwhile. What Hermes has stored since is left in the record, and given.
-func (s store) put(ctx context.Context, id string, of snapshot) (old []string, other string, err error) {
+// another process has stored a later state since; known is what was remembered before this one was made, which is older whatever the
+// clocks say. What Hermes has stored since is left in the record, and given.
+func (s store) put(ctx context.Context, id string, of snapshot, known []string) (old []string, other string, err error) {
 	err = s.Change(ctx, func(table cloudbox.Table, n *notes) bool {
 		old, other = nil, ""
 		there := recorded(table, of.Key)
 		for _, image := range []string{there, n.newest(of.Key)} {
-			if n.Snapshots[image].At.After(of.At) {
+			if n.Snapshots[image].At.After(of.At) && !slices.Contains(known, image) {
 				old = []string{id}
 				return false
 			}
@@ -122,6 +145,8 @@ func (s store) put(ctx context.Context, id string, of snapshot) (old []string, o
 		for image, earlier := range n.Snapshots {
 			if earlier.Key == of.Key && image != id {
 				old = append(old, image)
+				earlier.Beside = false // its note may stay for a while: it goes before nothing any more
+				n.Snapshots[image] = earlier
 			}
 		}
 		if n.Snapshots == nil {
@@ -168,4 +193,26 @@ func (s store) note(ctx context.Context, name string, of boxNote) error {
 		n.Boxes[name] = of
 		return true
 	})
+}
+
+// enter notes that another than its maker opens a sandbox.
+func (s store) enter(ctx context.Context, name string) error {
+	if s.entered(name) {
+		return nil
+	}
+	return s.Change(ctx, func(_ cloudbox.Table, n *notes) bool {
+		of, noted := n.Boxes[name]
+		if noted {
+			of.Entered = true
+			n.Boxes[name] = of
+		}
+		return noted
+	})
+}
+
+// entered tells whether others than its maker have opened a sandbox, or that is not known.
+func (s store) entered(name string) bool {
+	n, err := s.ReadNotes()
+	of, noted := n.Boxes[name]
+	return err != nil || !noted || of.Entered
 }

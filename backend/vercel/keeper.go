@@ -162,7 +162,11 @@ func (k *keeper) store() store { return newStore(k.req.Identity.Home) }
 func (k *keeper) task(b *box) string {
 	tagged := taskOf(b.Tags)
 	if !k.names(tagged, b) {
-		if noted := k.store().task(b.Name); k.names(noted, b) {
+		noted, err := k.store().task(b.Name)
+		if err != nil {
+			k.log.Warn("the whole name of a sandbox's task is not known", "sandbox", b.Name, "error", err)
+		}
+		if k.names(noted, b) {
 			return noted
 		}
 	}

@@ -46,8 +46,9 @@ func (s store) find(task string) (id string, err error) {
 }
 
 // task is the task of the sandbox of this name, "" where that is not known.
-func (s store) task(name string) string {
-	return s.ReadNotes().Boxes[name].Task
+func (s store) task(name string) (string, error) {
+	n, err := s.ReadNotes()
+	return n.Boxes[name].Task, err
 }
 
 // begin notes what a new sandbox started from, "" for nothing.

@@ -67,14 +67,16 @@ func (r Record[N]) read() (Table, []byte, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return t, nil, nil
 		}
+		blank := false // read, and it holds nothing
 		if err == nil {
+			blank = len(bytes.TrimSpace(text)) == 0
 			err = json.Unmarshal(text, &t)
 		}
 		late := time.Now().After(deadline)
 		switch {
 		case err == nil && t != nil:
 			return t, text, nil
-		case late && (err == nil || len(bytes.TrimSpace(text)) == 0):
+		case late && (blank || err == nil):
 			return Table{}, text, nil
 		case late:
 			return nil, text, fmt.Errorf("the record of stored files cannot be read: %s: %w; repair or move it away", r.file(), err)
@@ -82,20 +84,28 @@ func (r Record[N]) read() (Table, []byte, error) {
 	}
 }
 
-// ReadNotes gives the notes. Where they cannot be read they are not known any more.
-func (r Record[N]) ReadNotes() (n N) {
+// ReadNotes gives the notes; those that are not there, or blank, are empty. An error says that they are there and are not known: what is ours
+// and what Hermes' cannot be told then.
+func (r Record[N]) ReadNotes() (n N, err error) {
 	if r.Home == "" {
-		return n
+		return n, nil
 	}
-	if text, err := os.ReadFile(r.notes()); err == nil && json.Unmarshal(text, &n) != nil {
+	text, err := os.ReadFile(r.notes())
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(bytes.TrimSpace(text)) == 0 {
+		return n, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &n)
+	}
+	if err != nil {
 		var none N
-		return none
+		return none, fmt.Errorf("the notes about stored files cannot be read: %s: %w; repair or move them away", r.notes(), err)
 	}
-	return n
+	return n, nil
 }
 
 // Change calls f with both tables and writes what it left; f says whether it changed anything. It is called again where Hermes has
-// written meanwhile, and may find its own notes then.
+// written meanwhile, and may find its own notes then. Where one of the two is there and cannot be read, neither is written.
 func (r Record[N]) Change(ctx context.Context, f func(t Table, n *N) bool) error {
 	if r.Home == "" {
 		return nil
@@ -124,7 +134,11 @@ func (r Record[N]) tryChange(f func(t Table, n *N) bool) (done bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	n, had := r.ReadNotes(), len(t)
+	n, err := r.ReadNotes()
+	if err != nil {
+		return false, err
+	}
+	had := len(t)
 	if !f(t, &n) {
 		return true, nil
 	}

@@ -37,8 +37,8 @@ func TestWhatHermesWritesDuringAChangeIsSeen(t *testing.T) {
 	if err != nil || len(table) != 4 || table.Of("web") != "newer" || table.Of("other") != "kept" || table.Of("mine") != "own" || table["third"] == nil {
 		t.Errorf("%s, %v", table, err)
 	}
-	if own := r.ReadNotes().Own; strings.Join(own, " ") != "old newer" {
-		t.Errorf("the notes are %q", own)
+	if n, err := r.ReadNotes(); err != nil || strings.Join(n.Own, " ") != "old newer" {
+		t.Errorf("the notes are %q, %v", n.Own, err)
 	}
 }
 
@@ -65,4 +65,81 @@ func TestARecordThatIsBeingWrittenIsWaitedForAndABrokenOneIsLeft(t *testing.T) {
 	if text, _ := os.ReadFile(filepath.Join(r.Home, "snapshots.json")); string(text) != half {
 		t.Errorf("it is %q now", text)
 	}
+}
+
+// TestWhatCannotBeReadIsNotTakenForEmpty has a directory in a file's place: that also root cannot read.
+func TestWhatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
+	change := func(r Record[someNotes]) error {
+		return r.Change(t.Context(), func(table Table, n *someNotes) bool {
+			table.Set("web", "new")
+			n.Own = []string{"new"}
+			return true
+		})
+	}
+	t.Run("the record", func(t *testing.T) {
+		r := Record[someNotes]{Home: t.TempDir(), File: "snapshots.json", Name: "cloud"}
+		if err := os.Mkdir(r.file(), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if table, err := r.Read(); err == nil || !strings.Contains(err.Error(), r.file()) {
+			t.Errorf("%v, %v", table, err)
+		}
+		if err := change(r); err == nil {
+			t.Error("it was changed")
+		}
+		if _, err := os.Stat(r.notes()); err == nil {
+			t.Error("its notes were written")
+		}
+	})
+	t.Run("the notes", func(t *testing.T) {
+		r := Record[someNotes]{Home: t.TempDir(), File: "snapshots.json", Name: "cloud"}
+		if n, err := r.ReadNotes(); err != nil || n.Own != nil {
+			t.Errorf("where there are none: %v, %v", n, err)
+		}
+		if err := os.MkdirAll(r.notes(), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := r.ReadNotes(); err == nil || !strings.Contains(err.Error(), r.notes()) {
+			t.Errorf("%v, %v", n, err)
+		}
+		if err := change(r); err == nil || !strings.Contains(err.Error(), "notes") {
+			t.Errorf("it was changed: %v", err)
+		}
+		if _, err := os.Stat(r.file()); err == nil {
+			t.Error("the record was written")
+		}
+	})
+	t.Run("broken notes", func(t *testing.T) {
+		r := Record[someNotes]{Home: t.TempDir(), File: "snapshots.json", Name: "cloud"}
+		if err := change(r); err != nil {
+			t.Fatal(err)
+		}
+		const broken = `{"Own": ["o`
+		if err := os.WriteFile(r.notes(), []byte(broken), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := change(r); err == nil {
+			t.Error("they were changed")
+		}
+		if text, err := os.ReadFile(r.notes()); string(text) != broken {
+			t.Errorf("they are %q now, %v", text, err)
+		}
+	})
+	t.Run("blank files", func(t *testing.T) {
+		r := Record[someNotes]{Home: t.TempDir(), File: "snapshots.json", Name: "cloud"}
+		if err := os.MkdirAll(filepath.Dir(r.notes()), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{r.file(), r.notes()} {
+			if err := os.WriteFile(file, []byte("\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if table, err := r.Read(); err != nil || len(table) != 0 {
+			t.Errorf("%v, %v", table, err)
+		}
+		if err := change(r); err != nil {
+			t.Error(err)
+		}
+	})
 }
