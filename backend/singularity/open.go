@@ -475,7 +475,7 @@ func (o *opener) features(way attempt, noLimits string) []driver.Feature {
 	default:
 		persistence.State, persistence.Detail = driver.Unsupported, "files are removed on close: container_persistent is off"
 	}
-	disk := driver.Feature{Name: "disk limit", State: driver.Unsupported, Detail: "a directory has no quota: terminal.container_disk is not applied"}
+	disk := driver.Feature{Name: "disk limit", State: driver.Unsupported, Detail: noDiskLimit + ": terminal.container_disk is not applied"}
 	network := driver.Feature{Name: "network", State: driver.Active, Detail: "the host's"}
 	if !p.network {
 		network.Detail = "none"

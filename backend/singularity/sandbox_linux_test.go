@@ -630,6 +630,42 @@ func TestLimitsThatCannotBeAppliedAreSaidOnceAndRefusedWhereTheyAreStrict(t *tes
 	}
 }
 
+func TestALimitOfTheDiskIsSaidNotToBeInForce(t *testing.T) {
+	needEngine(t)
+	for _, c := range []struct {
+		name     string
+		settings []string
+		want     string // in a notice; "" is none
+		refused  bool
+	}{
+		{"not set", nil, "", false},
+		{"not set, strict", []string{"limits", "strict"}, "", false},
+		{"none of ours", []string{"container_disk", "0", "limits", "strict"}, "", false},
+		{"set", []string{"container_disk", "1024"}, "container_disk (--set container_disk), 1024 MiB, is not in force", false},
+		{"set, strict", []string{"container_disk", "1024", "limits", "strict"}, "", true},
+	} {
+		w := newWhere(t, c.settings...)
+		req := w.request()
+		prog, err := findProgram(req.Environ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := makePlan(req, prog)
+		if c.refused {
+			if err == nil || classify(err) != driver.KindUnsupported || !strings.Contains(err.Error(), "container_disk (--set container_disk) cannot be applied") {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if told := said(p.notices, "container_disk"); told != (c.want != "") || told && !said(p.notices, c.want) {
+			t.Errorf("%s: notices %q", c.name, p.notices)
+		}
+	}
+}
+
 func TestALimitWithWhichNothingCanRunIsRefused(t *testing.T) {
 	needEngine(t)
 	for _, value := range []string{"15", "99999999999999"} {
