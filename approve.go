@@ -151,10 +151,16 @@ func (s *Session) agree(d policy.Decision) error {
 	})
 }
 
-// askUser asks whoever can be asked. why says why the answer is no.
-func (sb *Sandbox) askUser(ctx context.Context, q PolicyQuestion, d policy.Decision) (answer PolicyAnswer, why string, err error) {
+// refusal is why nobody agreed. The zero is of what no answer would have helped.
+type refusal struct {
+	why    string
+	nobody bool // could be asked
+}
+
+// askUser asks whoever can be asked. no says why the answer is no.
+func (sb *Sandbox) askUser(ctx context.Context, q PolicyQuestion, d policy.Decision) (answer PolicyAnswer, no refusal, err error) {
 	if sb.approve == nil {
-		return ApproveNot, "there is nobody to ask", nil
+		return ApproveNot, refusal{why: "there is nobody to ask", nobody: true}, nil
 	}
 	q.Lasts = true
 	for _, f := range d.Findings {
@@ -167,17 +173,17 @@ func (sb *Sandbox) askUser(ctx context.Context, q PolicyQuestion, d policy.Decis
 	answer, err = sb.approve(actx, q)
 	switch {
 	case ctx.Err() != nil:
-		return ApproveNot, "", wrap(ctx.Err(), driver.KindCanceled, q.Op, sb.backend, sb.task, "")
+		return ApproveNot, no, wrap(ctx.Err(), driver.KindCanceled, q.Op, sb.backend, sb.task, "")
 	case errors.Is(actx.Err(), context.DeadlineExceeded):
-		return ApproveNot, fmt.Sprintf("nobody answered within %v (approvals.timeout)", limit.Round(time.Millisecond)), nil
+		return ApproveNot, refusal{why: fmt.Sprintf("nobody answered within %v (approvals.timeout)", limit.Round(time.Millisecond))}, nil
 	case err != nil:
-		return ApproveNot, err.Error(), nil
+		return ApproveNot, refusal{why: err.Error(), nobody: errors.Is(err, errors.ErrUnsupported)}, nil
 	case answer == ApproveNot:
-		return ApproveNot, "the answer was no", nil
+		return ApproveNot, refusal{why: "the answer was no"}, nil
 	case answer != ApproveOnce && answer != ApproveSession && answer != ApproveAlways:
-		return ApproveNot, fmt.Sprintf("the answer %q means nothing", answer), nil
+		return ApproveNot, refusal{why: fmt.Sprintf("the answer %q means nothing", answer)}, nil
 	case !q.Lasts:
-		return ApproveOnce, "", nil
+		return ApproveOnce, no, nil
 	}
-	return answer, "", nil
+	return answer, no, nil
 }

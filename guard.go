@@ -181,7 +181,7 @@ func (s *Session) permitCommand(ctx context.Context, op, command, dir string, en
 		case now.Cwd == at.Cwd:
 			return verdict, nil
 		case moves == maxMoves:
-			return "denied: " + asked.Rule, s.sb.refuse(p, q, asked, "the session's directory changes each time that it is asked about")
+			return "denied: " + asked.Rule, s.sb.refuse(p, q, asked, refusal{why: "the session's directory changes each time that it is asked about"})
 		}
 	}
 }
@@ -249,18 +249,18 @@ func (sb *Sandbox) permit(ctx context.Context, p *place, who *answers, q PolicyQ
 	case d.Action == policy.Allow:
 		return allowed, asked, nil
 	case d.Action == policy.Block:
-		return "denied: " + d.Rule, asked, sb.refuse(p, q, d, "")
+		return "denied: " + d.Rule, asked, sb.refuse(p, q, d, refusal{})
 	case p.guard.off:
 		return "not asked: " + d.Rule, asked, nil
 	}
 	sb.noteAllowlist(d.Rule)
 	q.Backend, q.Task, q.Where = sb.backend, sb.task, p.where()
-	answer, why, err := sb.askUser(ctx, q, d)
+	answer, no, err := sb.askUser(ctx, q, d)
 	if err != nil {
 		return "", asked, err
 	}
 	if answer == ApproveNot {
-		return "denied: " + d.Rule, asked, sb.refuse(p, q, d, why)
+		return "denied: " + d.Rule, asked, sb.refuse(p, q, d, no)
 	}
 	if notice := who.remember(d, answer); notice != "" {
 		sb.say(notice)
@@ -270,7 +270,7 @@ func (sb *Sandbox) permit(ctx context.Context, p *place, who *answers, q PolicyQ
 	case err != nil:
 		return "", asked, err
 	case again.Action != policy.Allow:
-		return "denied: " + again.Rule, asked, sb.refuse(p, q, again, "the answer was about something else")
+		return "denied: " + again.Rule, asked, sb.refuse(p, q, again, refusal{why: "the answer was about something else"})
 	}
 	return "asked: " + string(answer) + ": " + d.Rule, d, nil
 }
@@ -288,15 +288,15 @@ func (sb *Sandbox) noteAllowlist(rule string) {
 }
 
 // refuse makes the error of what may not be done.
-func (sb *Sandbox) refuse(p *place, q PolicyQuestion, d policy.Decision, why string) error {
+func (sb *Sandbox) refuse(p *place, q PolicyQuestion, d policy.Decision, no refusal) error {
 	hint := d.Hint
-	if d.Action == policy.Ask && sb.approve == nil {
+	if d.Action == policy.Ask && no.nobody {
 		hint = "run it where you can be asked (elsewhere on a terminal, an MCP client that asks), or allow the rule in the settings: policy.rules." + d.Rule + ": allow"
 		if policy.Lookup(d.Rule) == nil {
 			hint = d.Hint
 		}
 	}
-	denial := &Denial{Rule: d.Rule, Reason: d.Reason, Where: d.Where, Blocked: d.Action == policy.Block, Why: why}
+	denial := &Denial{Rule: d.Rule, Reason: d.Reason, Where: d.Where, Blocked: d.Action == policy.Block, Why: no.why}
 	sb.log.Info("denied", "op", q.Op, "backend", sb.backend, "task", sb.task, "session", q.Session, "rule", d.Rule)
 	return wrap(denial, driver.KindDenied, q.Op, sb.backend, sb.task, hint)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -284,6 +285,20 @@ func TestNobodyToAskIsNoAndSoIsNoAnswer(t *testing.T) {
 	try(func(context.Context, elsewhere.PolicyQuestion) (elsewhere.PolicyAnswer, error) {
 		return elsewhere.ApproveAlways, errors.New("the user is at lunch")
 	}, "the user is at lunch")
+	hints := func(approve func(context.Context, elsewhere.PolicyQuestion) (elsewhere.PolicyAnswer, error), want string) {
+		t.Helper()
+		w.opts.Approve = approve
+		var own *elsewhere.Error
+		if _, err := openSession(t, w.open(), "").Run(t.Context(), command, nil); !errors.As(err, &own) || !strings.HasPrefix(own.Hint, want) {
+			t.Errorf("%v; the hint does not begin with %q", err, want)
+		}
+	}
+	hints(func(context.Context, elsewhere.PolicyQuestion) (elsewhere.PolicyAnswer, error) {
+		return elsewhere.ApproveNot, fmt.Errorf("no form here: %w", errors.ErrUnsupported)
+	}, "run it where you can be asked")
+	hints(func(context.Context, elsewhere.PolicyQuestion) (elsewhere.PolicyAnswer, error) {
+		return elsewhere.ApproveNot, nil
+	}, "agree when asked")
 	try(func(ctx context.Context, _ elsewhere.PolicyQuestion) (elsewhere.PolicyAnswer, error) {
 		<-ctx.Done()
 		return elsewhere.ApproveOnce, nil

@@ -41,9 +41,10 @@ type SandboxOptions struct {
 	Progress func(string)
 	// Approve is asked before something is done that a policy asks about, where commands are checked (Sandbox.Guarded): on local and
 	// ssh, and in a container from which a machine can be harmed. It may be called from several goroutines, with the context of the
-	// call that waits for it, for as long as approvals.timeout says. An error is a no, and its text says why. Nil is always no: a
-	// program that runs commands of its own there, and wants no check, sets policy.enabled to false (config.Options.Flags), or allows
-	// what it does by policy.rules.
+	// call that waits for it, for as long as approvals.timeout says. An error is a no, and its text says why; one that is
+	// errors.ErrUnsupported says that nobody can be asked here, and the hint is where somebody can. Nil is always no: a program that
+	// runs commands of its own there, and wants no check, sets policy.enabled to false (config.Options.Flags), or allows what it does
+	// by policy.rules.
 	Approve func(ctx context.Context, q PolicyQuestion) (PolicyAnswer, error)
 }
 

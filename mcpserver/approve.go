@@ -18,11 +18,19 @@ func withAsked(ctx context.Context, ss *mcp.ServerSession) context.Context {
 	return context.WithValue(ctx, askedKey{}, ss)
 }
 
+// cannotAsk is the error of a client whose user cannot be asked; it is errors.ErrUnsupported, as elsewhere.SandboxOptions.Approve has it.
+type cannotAsk struct{}
+
+func (cannotAsk) Error() string { return "this MCP client cannot ask its user (it has no elicitation)" }
+
+// Is makes it errors.ErrUnsupported.
+func (cannotAsk) Is(target error) bool { return target == errors.ErrUnsupported }
+
 // approve asks the user of the client whose call it is, where the client can (elicitation). A model is never asked.
 func (s *Server) approve(ctx context.Context, q elsewhere.PolicyQuestion) (elsewhere.PolicyAnswer, error) {
 	ss, _ := ctx.Value(askedKey{}).(*mcp.ServerSession)
 	if ss == nil || !elicits(ss) {
-		return elsewhere.ApproveNot, errors.New("this MCP client cannot ask its user (it has no elicitation)")
+		return elsewhere.ApproveNot, cannotAsk{}
 	}
 	choices := []any{string(elsewhere.ApproveOnce)}
 	if q.Lasts {

@@ -101,7 +101,10 @@ func TestTheUserOfAClientIsAskedAboutWhatIsDangerous(t *testing.T) {
 		other := connect(nil) // which cannot ask
 		runs(other, dangerous+" main; true", 0)
 		r := other.fails("denied", "terminal", args{"command": dangerous})
-		contains(t, r.text, "this MCP client cannot ask its user", "policy.rules.force-push: allow")
+		contains(t, r.text, "this MCP client cannot ask its user", "run it where you can be asked", "policy.rules.force-push: allow")
+		if strings.Contains(r.text, "agree when asked") {
+			t.Errorf("it says to agree where nobody is asked: %s", r.text)
+		}
 
 		person.wrong = errors.New("the window is closed")
 		refused(dangerous+" x", "the user could not be asked", "the window is closed")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/amount"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudhttp"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
@@ -126,7 +127,7 @@ func (k *keeper) Inspect(ctx context.Context, id string) (driver.SandboxDetail, 
 	active := func(name, format string, args ...any) {
 		d.Features = append(d.Features, driver.Feature{Name: name, State: driver.Active, Detail: fmt.Sprintf(format, args...)})
 	}
-	active("limit: cpu", "%g CPUs", b.CPU)
+	active("limit: cpu", "%s", amount.Of(b.CPU, "CPU"))
 	active("limit: memory", "%g GiB", b.Memory)
 	active("limit: disk", "%g GiB", b.Disk)
 	switch {

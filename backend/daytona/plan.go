@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/amount"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	"github.com/elsewhere-sh/elsewhere/internal/safename"
@@ -137,12 +138,14 @@ func (p *plan) size(cfg driver.Config, cloud bool) {
 	for _, l := range []struct {
 		name, key string
 		n         int64
-		unit      string
-	}{{"limit: cpu", "container_cpu", p.body.CPU, "CPUs"}, {"limit: memory", "container_memory", p.body.Memory, "GiB"}, {"limit: disk", "container_disk", p.body.Disk, "GiB"}} {
+	}{{"limit: cpu", "container_cpu", p.body.CPU}, {"limit: memory", "container_memory", p.body.Memory}, {"limit: disk", "container_disk", p.body.Disk}} {
 		p.settings[l.key] = strconv.FormatInt(l.n, 10)
-		detail := fmt.Sprintf("%d %s", l.n, l.unit)
-		if l.n == 0 {
+		detail := fmt.Sprintf("%d GiB", l.n)
+		switch {
+		case l.n == 0:
 			detail = "the service's default"
+		case l.key == "container_cpu":
+			detail = amount.Of(l.n, "CPU")
 		}
 		p.features = append(p.features, driver.Feature{Name: l.name, State: driver.Active, Detail: detail})
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/amount"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
@@ -274,7 +275,7 @@ func features(c container.InspectResponse) []driver.Feature {
 	if cpus == 0 && h.CPUPeriod > 0 {
 		cpus = float64(h.CPUQuota) / float64(h.CPUPeriod)
 	}
-	limit("cpu", int64(cpus*1000), fmt.Sprintf("%g CPUs", cpus))
+	limit("cpu", int64(cpus*1000), amount.Of(cpus, "CPU"))
 	pids := int64(0)
 	if h.PidsLimit != nil {
 		pids = *h.PidsLimit

@@ -12,6 +12,7 @@ import (
 	"github.com/moby/moby/api/types/system"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/amount"
 )
 
 // The least that an engine accepts.
@@ -68,7 +69,7 @@ func planLimits(cfg driver.Config, info system.Info, diskMissing string) (limits
 	l.checkMemory(cfg, info.MemTotal)
 	if info.NCPU > 0 && cpu > float64(info.NCPU) {
 		if cfg.IsSet("container_cpu") {
-			l.notices = append(l.notices, fmt.Sprintf("container_cpu is %g, but the engine's machine has %d CPUs: that many are used", cpu, info.NCPU))
+			l.notices = append(l.notices, fmt.Sprintf("container_cpu is %g, but the engine's machine has %s: no more are used", cpu, amount.Of(info.NCPU, "CPU")))
 		}
 		cpu = float64(info.NCPU)
 	}
@@ -88,7 +89,7 @@ func planLimits(cfg driver.Config, info system.Info, diskMissing string) (limits
 		memory += swapUnlimited
 	}
 	for _, want := range []limit{
-		{"limit: cpu", "container_cpu", l.nanoCPUs > 0, controller(info.CPUCfsQuota, "cpu"), fmt.Sprintf("%g CPUs", cpu)},
+		{"limit: cpu", "container_cpu", l.nanoCPUs > 0, controller(info.CPUCfsQuota, "cpu"), amount.Of(cpu, "CPU")},
 		{"limit: memory", "container_memory", l.memory > 0, controller(info.MemoryLimit, "memory"), memory},
 		{"limit: pids", "docker_pids_limit", l.pids > 0, controller(info.PidsLimit, "pids"), fmt.Sprintf("%d processes and threads", l.pids)},
 		{"limit: disk", "container_disk", l.disk > 0, diskMissing, size(l.disk)},

@@ -81,6 +81,9 @@ func TestLimitsThatAreOffOrOutOfRange(t *testing.T) {
 	}
 	info := anEngine()
 	info.NCPU = 1
+	if l, err := planLimits(opening(t, settings{"container_cpu": "8"}).Config, info, ""); err != nil || !strings.Contains(strings.Join(l.notices, "\n"), "has 1 CPU: ") || l.features[0].Detail != "1 CPU" {
+		t.Errorf("on a machine of one: %+v, %v", l, err)
+	}
 	if l, err := planLimits(opening(t, settings{"container_cpu": "0.5"}).Config, info, ""); err != nil || l.nanoCPUs != 5e8 {
 		t.Errorf("%+v %v", l, err)
 	}

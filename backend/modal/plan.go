@@ -14,6 +14,7 @@ import (
 	sdk "github.com/modal-labs/modal-client/go"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/amount"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	"github.com/elsewhere-sh/elsewhere/internal/safename"
@@ -109,7 +110,7 @@ func (p *plan) resources(cfg driver.Config) error {
 			return failure(driver.KindConfig, "container_cpu is %g (%s): Modal counts in thousandths of a CPU", cpu, cfg.Origin("container_cpu"))
 		}
 		p.params.CPU = cpu
-		p.feature("CPU", driver.Active, fmt.Sprintf("%g CPUs are reserved; more may be used, and cost", cpu))
+		p.feature("CPU", driver.Active, amount.Of(cpu, "CPU")+" reserved; more may be used, and costs")
 	} else {
 		p.feature("CPU", driver.Degraded, none)
 	}

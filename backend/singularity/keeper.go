@@ -83,17 +83,12 @@ func (k *keeper) info(ctx context.Context, rec *record, running map[string]liste
 		info.State, info.Exposure = driver.StateRunning, exposureNow(rec, found.PID)
 	}
 	info.InUse = true // one that is being made or removed now is
-	ctx, cancel := context.WithTimeout(ctx, lockWait)
-	defer cancel()
-	_ = k.guarded(ctx, rec.Name, func(_ *kept.Lock, inUse bool) error {
+	_ = k.guarded(ctx, rec.Name, kept.LookWait, func(_ *kept.Lock, inUse bool) error {
 		info.InUse = inUse
 		return nil
 	})
 	return info
 }
-
-// lockWait bounds the wait of a listing for a process that makes or removes an instance.
-const lockWait = 2 * time.Second
 
 // find gives the record of an id. One that is not there is an error of KindLost.
 func (k *keeper) find(id string) (*record, error) {
@@ -161,23 +156,15 @@ func boundIn(pid int) []mount {
 	return mounts
 }
 
-// guarded does something to an instance with the right to make.
-func (k *keeper) guarded(ctx context.Context, name string, do func(lock *kept.Lock, inUse bool) error) error {
-	lock, err := kept.Open(k.id.Home, name, false)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	done, err := lock.Make(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	inUse, err := lock.InUse()
-	if err != nil {
-		return err
-	}
-	return do(lock, inUse)
+// guarded does something to an instance with the right to make, which it waits for no longer than so.
+func (k *keeper) guarded(ctx context.Context, name string, wait time.Duration, do func(lock *kept.Lock, inUse bool) error) error {
+	return kept.With(ctx, k.id.Home, name, false, wait, func(lock *kept.Lock) error {
+		inUse, err := lock.InUse()
+		if err != nil {
+			return err
+		}
+		return do(lock, inUse)
+	})
 }
 
 // Stop ends the instance and its processes. Its files stay, temporary ones until it is started again.
@@ -186,7 +173,7 @@ func (k *keeper) Stop(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return k.guarded(ctx, rec.Name, func(*kept.Lock, bool) error {
+	return k.guarded(ctx, rec.Name, kept.ChangeWait, func(*kept.Lock, bool) error {
 		if err := k.here(rec); err != nil {
 			return err
 		}
@@ -222,7 +209,7 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) ([]string, er
 		dir = "the link " + dir + "; what it led to stays: " + to
 	}
 	file := recordFile(k.id.Home, rec.Name, rec.Dir)
-	err = k.guarded(ctx, rec.Name, func(lock *kept.Lock, _ bool) error {
+	err = k.guarded(ctx, rec.Name, kept.ChangeWait, func(lock *kept.Lock, _ bool) error {
 		if err := destroy(ctx, k.prog, rec, file, data); err != nil {
 			return err
 		}
@@ -254,7 +241,7 @@ func (k *keeper) Reap(ctx context.Context) ([]string, error) {
 		if rec.Persistent || k.here(rec) != nil {
 			continue
 		}
-		err := k.guarded(ctx, rec.Name, func(lock *kept.Lock, inUse bool) error {
+		err := k.guarded(ctx, rec.Name, kept.LookWait, func(lock *kept.Lock, inUse bool) error {
 			if inUse || !deadOwners(k.id.Home)(rec.Owner) && time.Since(rec.Started) < 2*k.lifetime {
 				return nil
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/amount"
 )
 
 // limits are what an instance may use of the machine.
@@ -49,13 +50,29 @@ func readLimits(cfg driver.Config) limits {
 		add("container_memory", "--memory", strconv.FormatInt(n, 10), fmt.Sprintf("memory %d MiB", n>>20))
 	}
 	if n := cfg.Float("container_cpu"); n > 0 {
-		text := strconv.FormatFloat(n, 'f', -1, 64)
-		add("container_cpu", "--cpus", text, text+" CPUs")
+		add("container_cpu", "--cpus", strconv.FormatFloat(n, 'f', -1, 64), amount.Of(n, "CPU"))
 	}
 	if n := cfg.Int("singularity_pids_limit"); n > 0 {
 		add("singularity_pids_limit", "--pids-limit", strconv.FormatInt(n, 10), fmt.Sprintf("%d processes", n))
 	}
 	return l
+}
+
+// noDiskLimit is why a limit of the disk is not applied.
+const noDiskLimit = "a directory has no quota"
+
+// diskNotice tells those who set a limit of the disk that it is not in force; "" where nobody did. Where limits have to be applied it
+// is an error.
+func diskNotice(cfg driver.Config) (string, error) {
+	const key = "container_disk"
+	n := cfg.Bytes(key)
+	switch {
+	case n <= 0 || !cfg.IsSet(key):
+		return "", nil
+	case cfg.String("limits") == "strict":
+		return "", failure(driver.KindUnsupported, "%s (%s) cannot be applied: %s; terminal.limits is strict: unset one of the two", key, cfg.Origin(key), noDiskLimit)
+	}
+	return fmt.Sprintf("%s (%s), %d MiB, is not in force: %s", key, cfg.Origin(key), n>>20, noDiskLimit), nil
 }
 
 // hopeless says why no limit can be applied here, where that is known without trying; "" is worth a try. An ordinary user has

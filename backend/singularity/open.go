@@ -45,6 +45,7 @@ type opener struct {
 	plan *plan
 	log  *slog.Logger
 	left *record // of an earlier sandbox of the task, of which only files are left
+	hold *hold   // of a throw-away instance, once its directory is there
 }
 
 func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
@@ -240,6 +241,12 @@ func (o *opener) make(ctx context.Context, rec *record) (_ *record, err error) {
 	if err := o.makeDirs(ctx, fresh && !p.persistent); err != nil {
 		return nil, failure(driver.KindUnavailable, "the instance's directories cannot be made: %w; set terminal.scratch_dir to a directory with room", err)
 	}
+	if p.throwAway {
+		// Before the record, by which others find the instance. Where the file system knows no locks the lease has to do.
+		if o.hold, err = takeHold(p.dir); err != nil {
+			o.log.Debug("a throw-away instance has no lock that tells that it is used", "err", err)
+		}
+	}
 	if err := rec.write(p.record); err != nil {
 		return nil, err
 	}
@@ -258,6 +265,7 @@ func (o *opener) unmake(ctx context.Context, rec *record, fresh, filesBefore boo
 		_ = stop(ctx, o.prog, rec)
 		return err
 	}
+	o.hold.giveUp()
 	err = errors.Join(err, destroy(ctx, o.prog, rec, o.plan.record, !o.plan.persistent || !filesBefore))
 	if o.left != nil {
 		err = errors.Join(err, o.left.write(o.plan.record))
@@ -467,7 +475,7 @@ func (o *opener) features(way attempt, noLimits string) []driver.Feature {
 	default:
 		persistence.State, persistence.Detail = driver.Unsupported, "files are removed on close: container_persistent is off"
 	}
-	disk := driver.Feature{Name: "disk limit", State: driver.Unsupported, Detail: "a directory has no quota: terminal.container_disk is not applied"}
+	disk := driver.Feature{Name: "disk limit", State: driver.Unsupported, Detail: noDiskLimit + ": terminal.container_disk is not applied"}
 	network := driver.Feature{Name: "network", State: driver.Active, Detail: "the host's"}
 	if !p.network {
 		network.Detail = "none"

@@ -51,6 +51,10 @@ func makePlan(req driver.OpenRequest, prog *program) (*plan, error) {
 	if err := checkLimits(cfg); err != nil {
 		return nil, err
 	}
+	disk, err := diskNotice(cfg)
+	if err != nil {
+		return nil, err
+	}
 	p := &plan{
 		persistent: cfg.Bool("container_persistent") && !req.ThrowAway && req.Identity.Home != "",
 		throwAway:  req.ThrowAway || req.Identity.Home == "",
@@ -69,7 +73,9 @@ func makePlan(req driver.OpenRequest, prog *program) (*plan, error) {
 	if p.throwAway {
 		p.name = "elsewhere-run-" + owner.NewID()
 	}
-	var err error
+	if disk != "" {
+		p.notices = append(p.notices, disk)
+	}
 	if p.scratch, err = scratchDir(cfg, req.Identity.Home, prog.user, scratchRoot); err != nil {
 		return nil, err
 	}

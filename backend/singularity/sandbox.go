@@ -31,6 +31,7 @@ type sandbox struct {
 	info    driver.Info
 	refresh func(context.Context) ([]string, error)
 	lock    *kept.Lock // nil for a throw-away instance
+	hold    *hold      // nil for any other, and where locks cannot be had
 	log     *slog.Logger
 
 	base    *os.Root // what is mounted on stateRoot
@@ -54,6 +55,7 @@ func (o *opener) use(ctx context.Context, rec *record, lock *kept.Lock) (_ drive
 	s := &sandbox{prog: o.prog, rec: *rec, record: p.record, home: o.req.Identity.Home, refresh: p.shared.refresh, log: o.log}
 	defer func() {
 		if err != nil && p.throwAway {
+			o.hold.giveUp()
 			err = errors.Join(err, destroy(context.WithoutCancel(ctx), o.prog, rec, p.record, true))
 		}
 	}()
@@ -96,7 +98,7 @@ func (o *opener) use(ctx context.Context, rec *record, lock *kept.Lock) (_ drive
 		s.info.Features = append(s.info.Features, driver.Feature{Name: "process group", State: driver.Degraded,
 			Detail: "the image has no setsid: the processes of a call are found by their marks and their parents alone"})
 	}
-	s.lock = lock
+	s.lock, s.hold = lock, o.hold
 	s.tidy.Go(func() { s.removeLeftovers(p.scratch) })
 	return s, nil
 }
@@ -215,12 +217,18 @@ func (s *sandbox) removeLeftovers(scratch string) {
 
 // deadOwners gives a test for owners' leases: held by nobody, or forgotten.
 func deadOwners(home string) func(id string) bool {
+	released := releasedLeases(home)
+	return func(id string) bool { return released(id) || !owner.Known(home, id) }
+}
+
+// releasedLeases gives a test for leases that are there and held by nobody.
+func releasedLeases(home string) func(id string) bool {
 	gone := map[string]bool{}
 	ids, _ := owner.Dead(home)
 	for _, id := range ids {
 		gone[id] = true
 	}
-	return func(id string) bool { return gone[id] || !owner.Known(home, id) }
+	return func(id string) bool { return gone[id] }
 }
 
 // removeThrowAways removes throw-away instances whose owners are dead, but for the caller's own. Only those can be judged whose leases
@@ -230,17 +238,32 @@ func removeThrowAways(ctx context.Context, prog *program, scratch, own string) e
 	if len(files) == 0 {
 		return nil
 	}
-	dead := deadOwners("")
+	released := releasedLeases("")
 	host, _ := os.Hostname()
 	var errs []error
 	for _, file := range files {
 		rec, err := readRecord(file)
-		if err != nil || rec == nil || !rec.ThrowAway || rec.Name == own || rec.Machine != host || rec.Leases != owner.Tag("") || !dead(rec.Owner) {
+		if err != nil || rec == nil || !rec.ThrowAway || rec.Name == own || rec.Machine != host || rec.Leases != owner.Tag("") || !rec.abandoned(released) {
 			continue
 		}
 		errs = append(errs, destroy(ctx, prog, rec, file, true))
 	}
 	return errors.Join(errs...)
+}
+
+// abandoned tells whether nobody is left who uses a throw-away instance. A lease in the temp directory may be swept away while its
+// owner lives, and says nothing then: the owner's hold does, and where there is none an instance that runs is left alone.
+func (r *record) abandoned(released func(id string) bool) bool {
+	lives, known := held(r.Dir)
+	switch {
+	case known && lives:
+		return false
+	case released(r.Owner):
+		return true
+	case owner.Known("", r.Owner):
+		return false
+	}
+	return known || !r.lives()
 }
 
 // Close gives the instance up: one that persists goes on running; another is ended and removed with its files by the last
@@ -257,6 +280,7 @@ func (s *sandbox) Close(ctx context.Context) error {
 	errs := []error{s.base.RemoveAll(s.private), s.base.Close()}
 	switch {
 	case s.lock == nil:
+		s.hold.giveUp()
 		errs = append(errs, destroy(ctx, s.prog, &s.rec, s.record, true))
 	case s.rec.Persistent:
 		errs = append(errs, s.lock.Close())

@@ -498,10 +498,15 @@ func TestAThrowAwayRunThatWasKilledIsRemovedByTheNext(t *testing.T) {
 	}
 	// A job that shares the scratch disk and has a temp directory of its own: nothing is known of its owner here.
 	other, _ := throwAway(t.TempDir())
-	killed, lease := throwAway(t.TempDir())
-	if err := lease.Release(); err != nil {
+	// Long ago: what sweeps old files out of the temp directory has taken the lease of a process that lives, with and without its hold.
+	temp := t.TempDir()
+	swept, lost := throwAway(temp)
+	bare, bareLease := throwAway(temp)
+	killed, lease := throwAway(temp)
+	if err := errors.Join(lost.Release(), bareLease.Release(), lease.Release(), os.Remove(filepath.Join(bare.rec.Dir, holdName))); err != nil {
 		t.Fatal(err)
 	}
+	killed.hold.giveUp() // as the kernel does with the process
 	sb := w.open("default")
 	sb.tidy.Wait()
 	if killed.rec.lives() {
@@ -510,8 +515,10 @@ func TestAThrowAwayRunThatWasKilledIsRemovedByTheNext(t *testing.T) {
 	if _, err := os.Lstat(killed.rec.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is left: %v", killed.rec.Dir, err)
 	}
-	if !other.rec.lives() {
-		t.Error("one of a process that lives was removed")
+	for what, one := range map[string]*sandbox{"has a temp directory of its own": other, "lost its lease": swept, "lost its lease and its hold": bare} {
+		if _, err := os.Lstat(one.rec.Dir); !one.rec.lives() || err != nil {
+			t.Errorf("one of a process that lives and %s was removed: %v", what, err)
+		}
 	}
 }
 
@@ -620,6 +627,42 @@ func TestLimitsThatCannotBeAppliedAreSaidOnceAndRefusedWhereTheyAreStrict(t *tes
 	}
 	if list, err := strict.keeper().List(t.Context()); err != nil || len(list) > 0 && list[0].State == driver.StateRunning {
 		t.Errorf("a refused instance runs: %+v, %v", list, err)
+	}
+}
+
+func TestALimitOfTheDiskIsSaidNotToBeInForce(t *testing.T) {
+	needEngine(t)
+	for _, c := range []struct {
+		name     string
+		settings []string
+		want     string // in a notice; "" is none
+		refused  bool
+	}{
+		{"not set", nil, "", false},
+		{"not set, strict", []string{"limits", "strict"}, "", false},
+		{"none of ours", []string{"container_disk", "0", "limits", "strict"}, "", false},
+		{"set", []string{"container_disk", "1024"}, "container_disk (--set container_disk), 1024 MiB, is not in force", false},
+		{"set, strict", []string{"container_disk", "1024", "limits", "strict"}, "", true},
+	} {
+		w := newWhere(t, c.settings...)
+		req := w.request()
+		prog, err := findProgram(req.Environ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := makePlan(req, prog)
+		if c.refused {
+			if err == nil || classify(err) != driver.KindUnsupported || !strings.Contains(err.Error(), "container_disk (--set container_disk) cannot be applied") {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if told := said(p.notices, "container_disk"); told != (c.want != "") || told && !said(p.notices, c.want) {
+			t.Errorf("%s: notices %q", c.name, p.notices)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/amount"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudhttp"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
@@ -109,7 +110,7 @@ func (k *keeper) Inspect(ctx context.Context, id string) (driver.SandboxDetail, 
 	active := func(name, format string, args ...any) {
 		d.Features = append(d.Features, driver.Feature{Name: name, State: driver.Active, Detail: fmt.Sprintf(format, args...)})
 	}
-	active("limit: cpu", "%g vCPUs", b.VCPUs)
+	active("limit: cpu", "%s", amount.Of(b.VCPUs, "vCPU"))
 	active("limit: memory", "%g MB", b.Memory)
 	active("network", "open")
 	active("auto-stop", "after %v, unless it is extended", time.Duration(b.Timeout)*time.Millisecond)

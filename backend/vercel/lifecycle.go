@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/amount"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudhttp"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
@@ -257,7 +258,7 @@ func (s *sandbox) explainQuota(ctx context.Context, err error) error {
 	slices.SortFunc(own, func(a, b box) int { return int(a.Updated - b.Updated) })
 	var names []string
 	for _, b := range own[:min(len(own), 5)] {
-		names = append(names, fmt.Sprintf("%s (task %q, %g vCPUs)", b.Name, taskOf(b.Tags), b.VCPUs))
+		names = append(names, fmt.Sprintf("%s (task %q, %s)", b.Name, taskOf(b.Tags), amount.Of(b.VCPUs, "vCPU")))
 	}
 	return fmt.Errorf("%w; of your own sandboxes these run: %s; `elsewhere sandbox stop TASK` stops one", err, strings.Join(names, ", "))
 }

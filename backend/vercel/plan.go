@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/amount"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
@@ -150,7 +151,7 @@ func (p *plan) size(cfg driver.Config) error {
 	cpu, memory := "the service's default", "the service's default"
 	if n > 0 {
 		p.body.Resources = &resources{n}
-		cpu, memory = fmt.Sprintf("%d vCPUs", n), fmt.Sprintf("%d MiB, %d for each vCPU", n*mibPerVCPU, mibPerVCPU)
+		cpu, memory = amount.Of(n, "vCPU"), fmt.Sprintf("%d MiB, %d for each vCPU", n*mibPerVCPU, mibPerVCPU)
 	}
 	p.features = append(p.features, driver.Feature{Name: "limit: cpu", State: driver.Active, Detail: cpu}, driver.Feature{Name: "limit: memory", State: driver.Active, Detail: memory})
 	return nil

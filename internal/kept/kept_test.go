@@ -1,14 +1,19 @@
 package kept
 
 import (
+	"context"
+	"errors"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
 )
 
 func TestEveryTaskIdentityAndProfileHasANameOfItsOwn(t *testing.T) {
@@ -203,5 +208,46 @@ func TestASandboxIsAddressedAsTheCommandLineTakesIt(t *testing.T) {
 		if got := Address("docker", driver.Identity{Profile: c.profile}, c.task, "elsewhere-x"); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
+	}
+}
+
+func TestARightThatCannotBeHadIsNobodysTimeout(t *testing.T) {
+	home := t.TempDir()
+	holder, err := Open(home, "box", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	done, err := holder.Make(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	never := func(*Lock) error {
+		t.Error("done without the right")
+		return nil
+	}
+	err = With(t.Context(), home, "box", false, 20*time.Millisecond, never)
+	if kinderr.Of(err) != driver.KindUnavailable || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("while another process makes it: %v (%q)", err, kinderr.Of(err))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err = With(ctx, home, "box", false, time.Hour, never); !errors.Is(err, context.DeadlineExceeded) || kinderr.Of(err) != "" {
+		t.Errorf("when the caller's time is up: %v (%q)", err, kinderr.Of(err))
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err = With(gone, home, "box", false, time.Hour, never); !errors.Is(err, context.Canceled) || kinderr.Of(err) != "" {
+		t.Errorf("when the caller gave up: %v (%q)", err, kinderr.Of(err))
+	}
+	t.Setenv("TMPDIR", filepath.Join(home, "elsewhere", "sandboxes", "box.make")) // a file
+	t.Setenv("TMP", filepath.Join(home, "elsewhere", "sandboxes", "box.make"))
+	if err = With(t.Context(), "", "box", false, time.Hour, never); kinderr.Of(err) != driver.KindUnavailable {
+		t.Errorf("where there is no place for it: %v (%q)", err, kinderr.Of(err))
+	}
+	own := errors.New("own")
+	if err = With(t.Context(), home, "other", false, time.Hour, func(*Lock) error { return own }); err != own {
+		t.Errorf("what was done failed with %v", err)
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
 )
 
 // LookWait bounds the wait for a process that makes or removes a sandbox where a listing goes on without, and ChangeWait where something is to
@@ -21,18 +24,25 @@ const (
 )
 
 // With does what needs the right to make and remove the sandbox of this name, which it waits for no longer than so. Home and shared are as of
-// Open.
+// Open. A right that cannot be had is an error of KindUnavailable, unless ctx is done: then it is ctx's own.
 func With(ctx context.Context, home, name string, shared bool, wait time.Duration, do func(*Lock) error) error {
 	lock, err := Open(home, name, shared)
 	if err != nil {
-		return err
+		return kinderr.New(driver.KindUnavailable, "%w", err)
 	}
 	defer lock.Close()
 	mctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	done, err := lock.Make(mctx)
-	if err != nil {
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
 		return err
+	case mctx.Err() != nil:
+		// Without the deadline, which is of the wait here and would make it look as if the caller's time were up.
+		return kinderr.New(driver.KindUnavailable, "another process has been making or removing this sandbox for longer than %v (%s): try again when it is done", wait, lock.make.Path())
+	default:
+		return kinderr.New(driver.KindUnavailable, "%w", err)
 	}
 	defer done()
 	return do(lock)
@@ -111,6 +121,9 @@ func places(home string, shared bool) []string {
 func (l *Lock) Make(ctx context.Context) (done func(), err error) {
 	for {
 		if _, err := l.make.TryLockContext(ctx, lockPoll); err != nil {
+			if ctx.Err() == nil {
+				return nil, fmt.Errorf("the right to make or remove this sandbox cannot be had (%s): %w", l.make.Path(), err)
+			}
 			return nil, fmt.Errorf("another process has been making or removing this sandbox for too long (%s): %w", l.make.Path(), err)
 		}
 		if l.valid() {
