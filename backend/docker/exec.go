@@ -92,7 +92,7 @@ func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 		go p.split()
 	}
 	p.mark = mark
-	if isWatchdog("bash " + strings.Join(spec.Args, " ")) {
+	if spec.Watchdog {
 		s.tidied.Store(true)
 		s.noteEnder(p.exec)
 	}
