@@ -179,30 +179,43 @@ ew_hold() {
 		[[ $(declare -p "$ew_x" 2>/dev/null) != 'declare -'*x*" $ew_x="* ]] || ew_opts+=" $ew_x"
 	done
 	export -n SHELLOPTS BASHOPTS 2>/dev/null
-	export ew_lead ew_bash="$BASH" ew_stty ew_shell ew_opts SHELL="$BASH" POSIXLY_CORRECT=1
+	export ew_lead ew_pid ew_bash="$BASH" ew_stty ew_shell ew_opts SHELL="$BASH" POSIXLY_CORRECT=1
 	exec "${ew_holds[@]}"
 }
 
-# The job on the terminal has told its number -> ew_job, ew_jobborn; false where it does not come to that.
+# Has the job on the terminal told its number? -> ew_job, ew_jobborn
+ew_told() {
+	local IFS=' '
+	ew_x=
+	IFS= read -r ew_x <"$ew_base.tty"
+	[[ $ew_x == *' .' ]] || return
+	set -- $ew_x
+	ew_job=$1 ew_jobborn=$2
+}
+
+# The job on the terminal becomes ew_job. False where it does not come to that, and then it never will: it goes on only where it was
+# itself that made the file.
 ew_led() {
-	local ew_i ew_dead= IFS=' '
+	local ew_i ew_dead=
 	for (( ew_i = 0; ew_i < 1000; ew_i++ )); do
-		ew_x=
-		IFS= read -r ew_x <"$ew_base.tty"
-		if [[ $ew_x == *' .' ]]; then
-			set -- $ew_x
-			ew_job=$1 ew_jobborn=$2
-			return 0
-		fi
-		[[ ! $ew_dead ]] || return 1
+		! ew_told || return 0
+		[[ ! $ew_dead ]] || break
 		kill -0 "$ew_child" || ew_dead=1
+		ew_nap 0.02
+	done
+	set -C
+	if { printf '' >"$ew_base.tty"; }; then ew_i=0; else ew_i=50; fi
+	set +C
+	for (( ; ew_i > 0; ew_i-- )); do # it is just writing
+		! ew_told || return 0
 		ew_nap 0.02
 	done
 	return 1
 }
 
-# It cannot be started: tells why ($1).
+# It cannot be started: tells why ($1). The end of what holds the terminal hangs that up.
 ew_refuse() {
+	[[ ! ${ew_child-} ]] || kill -KILL -- "-$ew_child"
 	printf '%s%s\n' "$ew_token" "$1" >&8
 	[[ ! ${ew_holder-} ]] || kill -KILL "$ew_holder"
 	exit 1
