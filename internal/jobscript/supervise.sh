@@ -148,11 +148,12 @@ ew_expire() {
 }
 
 # Is $1 the script of util-linux, as of 2.27? That of 2.31 and 2.32 never ends when a signal has ended its child. Other programs of that name
-# tell no exit code.
+# tell no exit code. ew_heeds says that one whose child has ended leaves on TERM: as of 2.35.
 ew_scripts() {
 	local ew_re='util-linux ([0-9]+)\.([0-9]+)'
 	[[ $("$1" --version 2>&1) =~ $ew_re ]] || return
 	local ew_n=$((BASH_REMATCH[1] * 1000 + BASH_REMATCH[2]))
+	ew_heeds=$((ew_n >= 2035))
 	(( ew_n >= 2027 && ew_n != 2031 && ew_n != 2032 ))
 }
 
@@ -160,7 +161,7 @@ ew_scripts() {
 # is not.) False where there is neither.
 ew_holding() {
 	ew_find stty || return
-	ew_stty=$ew_found
+	ew_stty=$ew_found ew_heeds=0
 	if ew_find script && ew_scripts "$ew_found"; then
 		ew_holds=("$ew_found" -qfec 'exec "$ew_bash" --noprofile --norc -p -c "$ew_lead"' /dev/null)
 	elif ew_find python3 && { [[ $OSTYPE != darwin* ]] || xcode-select -p >/dev/null; } && "$ew_found" -ISc 'import fcntl, select, termios; import os; os.set_blocking'; then
@@ -211,6 +212,17 @@ ew_led() {
 		ew_nap 0.02
 	done
 	return 1
+}
+
+# script leaves when nothing has come for 10 ms since the job's end. Where what that left writes on, it is made to leave: with the job's exit
+# code, which it has then.
+ew_unhold() {
+	trap - TERM INT HUP USR1 USR2
+	while kill -0 "$ew_job" && ew_birth "$ew_job" && [[ $ew_born == "$ew_jobborn" ]]; do
+		ew_nap 1
+	done
+	ew_nap 1
+	kill -TERM "$ew_child"
 }
 
 # It cannot be started: tells why ($1). The end of what holds the terminal hangs that up.
@@ -270,6 +282,11 @@ ew_run() {
 		} >/dev/null 3>&- &
 		ew_timer=$!
 	fi
+	ew_watch=
+	if [[ $ew_lead ]] && (( ew_heeds )); then
+		ew_unhold 3>&- &
+		ew_watch=$!
+	fi
 	while :; do
 		ew_woken=
 		wait "$ew_child"
@@ -277,7 +294,9 @@ ew_run() {
 		[[ $ew_woken ]] || break
 	done
 	exec >/dev/null 3>&-
-	[[ ! ${ew_timer-} ]] || kill -KILL "$ew_timer"
+	for ew_x in ${ew_timer-} $ew_watch; do
+		kill -KILL "$ew_x"
+	done
 	# All that it wrote is in the log before its end is told, unless its children hold the pipe.
 	for ew_i in 1 2 3 4 5 6 7 8 9 10 11 12; do
 		IFS= read -r ew_x <"$ew_base.log"

@@ -78,6 +78,43 @@ func TestATerminalIsHeldByWhatIsThere(t *testing.T) {
 	}
 }
 
+// TestATerminalEndsWhileWhatIsLeftWrites leaves a process behind that nothing hangs up and that writes without a pause:
+// without dd the output is kept so slowly that the terminal is always full.
+func TestATerminalEndsWhileWhatIsLeftWrites(t *testing.T) {
+	for holder, without := range map[string]*strings.Replacer{
+		"script":  strings.NewReplacer("ew_find python3", "ew_find pythonX", "ew_find dd", "ew_find dX"),
+		"python3": strings.NewReplacer("ew_find script", "ew_find scripX", "ew_find dd", "ew_find dX"),
+	} {
+		t.Run(holder, func(t *testing.T) {
+			t.Parallel()
+			for _, needed := range []string{"bash", "stty", "mkfifo", "yes", "head", holder} {
+				if _, err := exec.LookPath(needed); err != nil {
+					t.Skip(err)
+				}
+			}
+			launch := onTerminal(t, `yes | head -c 50000; set -m; (trap '' HUP; exec yes) & exit 7`)
+			if launched := ParseLaunch(token, string(askBash(t, without.Replace(launch.Text()), ""))); !launched.Started {
+				t.Fatalf("%+v", launched)
+			}
+			for deadline := time.Now().Add(time.Minute); ; {
+				k, err := ParseRead(token, askBash(t, Read(launch.Dir, token, launch.Name, 0, 0, time.Second), ""))
+				if err != nil || k.Job == nil {
+					t.Fatalf("%+v, %v", k, err)
+				}
+				if k.Job.Ended {
+					if k.Job.Code != 7 || k.Job.Why != "exited" {
+						t.Errorf("%+v", k.Job)
+					}
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("its end is not told: %+v", k.Job)
+				}
+			}
+		})
+	}
+}
+
 // TestATerminalThatComesTooLateRunsNothing has the terminal come after its supervisor has given up.
 func TestATerminalThatComesTooLateRunsNothing(t *testing.T) {
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
