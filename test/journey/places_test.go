@@ -248,6 +248,11 @@ func alive(is func(text string) bool) []string {
 	return found
 }
 
+// farFiles lists what elsewhere has in the home of the account that is the test's own: not what the agent made there itself.
+func (p *place) farFiles() ([]string, error) {
+	return tree(p.far, "project", "project.git", ".local", ".local/bin", ".local/bin/greet")
+}
+
 // tree lists what is in a directory, but for what the names of skip stand for.
 func tree(dir string, skip ...string) ([]string, error) {
 	var names []string
