@@ -39,8 +39,8 @@ func TestAnAgentsWork(t *testing.T) {
 				t.Error("the session's processes are not seen")
 			}
 			if p.far != "" {
-				if left, err := p.farFiles(); err != nil || len(left) == 0 {
-					t.Errorf("the session's files are not seen: %v", err)
+				if left, err := p.farFiles(stage); err != nil || len(left) == 0 {
+					t.Errorf("the session's state is not seen: %v", err)
 				}
 			}
 			b.leaves()
@@ -212,8 +212,8 @@ func (p *place) isEmptied(stage string) {
 	}
 	await(p.t, "processes", func() []string { return p.processes(stage) })
 	if p.far != "" {
-		await(p.t, "the account's files", func() []string {
-			left, err := p.farFiles()
+		await(p.t, "the session's state in the account", func() []string {
+			left, err := p.farFiles(stage)
 			if err != nil {
 				left = append(left, err.Error())
 			}
