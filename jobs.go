@@ -94,7 +94,9 @@ func (s *Session) launch(ctx context.Context, command, verdict string, opts *Job
 		return nil, false, wrap(errText(strings.TrimSpace(strings.TrimPrefix(string(res.Output), "elsewhere: "))), driver.KindConfig, "job start", sb.backend, sb.task, "name another directory")
 	case !launched.Started:
 		err := job.notStarted(context.WithoutCancel(ctx), launched, res)
-		_, _ = job.end(context.WithoutCancel(ctx), bashscript.WatchSession(meta.Mark.Session(), meta.Supervisor))
+		if _, unconfirmed := job.end(context.WithoutCancel(ctx), bashscript.WatchSession(meta.Mark.Session(), meta.Supervisor)); unconfirmed != nil {
+			return nil, false, job.stays(err)
+		}
 		_ = sb.removeJobs(context.WithoutCancel(ctx), meta.Name)
 		return nil, false, err
 	}
@@ -122,6 +124,18 @@ func (j *Job) notStarted(ctx context.Context, l jobscript.Launched, res *Result)
 	}
 	return wrap(fmt.Errorf("it did not start (%s, exit code %d) %s", res.Cause, res.ExitCode, bytes.TrimSpace(res.Output)),
 		driver.KindUnavailable, "job start", sb.backend, sb.task, "see that "+sb.Info().StateDir+" can be written to in the sandbox")
+}
+
+// stays says of a launch that came to nothing (err) that something of it may run: the job stays known, so that it can be killed.
+func (j *Job) stays(err error) error {
+	var own *Error
+	if !errors.As(err, &own) {
+		return err
+	}
+	e := *own
+	e.Err = fmt.Errorf("%w; it was not confirmed that nothing of job %s runs", own.Err, j.meta.Name)
+	e.Hint = j.sb.suggest("job kill", j.meta.Name) + " ends what is left"
+	return &e
 }
 
 // describeJob is what is written down of a job before it is started.

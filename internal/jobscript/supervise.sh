@@ -148,11 +148,12 @@ ew_expire() {
 }
 
 # Is $1 the script of util-linux, as of 2.27? That of 2.31 and 2.32 never ends when a signal has ended its child. Other programs of that name
-# tell no exit code.
+# tell no exit code. ew_heeds says that one whose child has ended leaves on TERM: as of 2.35.
 ew_scripts() {
 	local ew_re='util-linux ([0-9]+)\.([0-9]+)'
 	[[ $("$1" --version 2>&1) =~ $ew_re ]] || return
 	local ew_n=$((BASH_REMATCH[1] * 1000 + BASH_REMATCH[2]))
+	ew_heeds=$((ew_n >= 2035))
 	(( ew_n >= 2027 && ew_n != 2031 && ew_n != 2032 ))
 }
 
@@ -160,7 +161,7 @@ ew_scripts() {
 # is not.) False where there is neither.
 ew_holding() {
 	ew_find stty || return
-	ew_stty=$ew_found
+	ew_stty=$ew_found ew_heeds=0
 	if ew_find script && ew_scripts "$ew_found"; then
 		ew_holds=("$ew_found" -qfec 'exec "$ew_bash" --noprofile --norc -p -c "$ew_lead"' /dev/null)
 	elif ew_find python3 && { [[ $OSTYPE != darwin* ]] || xcode-select -p >/dev/null; } && "$ew_found" -ISc 'import fcntl, select, termios; import os; os.set_blocking'; then
@@ -179,30 +180,54 @@ ew_hold() {
 		[[ $(declare -p "$ew_x" 2>/dev/null) != 'declare -'*x*" $ew_x="* ]] || ew_opts+=" $ew_x"
 	done
 	export -n SHELLOPTS BASHOPTS 2>/dev/null
-	export ew_lead ew_bash="$BASH" ew_stty ew_shell ew_opts SHELL="$BASH" POSIXLY_CORRECT=1
+	export ew_lead ew_pid ew_bash="$BASH" ew_stty ew_shell ew_opts SHELL="$BASH" POSIXLY_CORRECT=1
 	exec "${ew_holds[@]}"
 }
 
-# The job on the terminal has told its number -> ew_job, ew_jobborn; false where it does not come to that.
+# Has the job on the terminal told its number? -> ew_job, ew_jobborn
+ew_told() {
+	local IFS=' '
+	ew_x=
+	IFS= read -r ew_x <"$ew_base.tty"
+	[[ $ew_x == *' .' ]] || return
+	set -- $ew_x
+	ew_job=$1 ew_jobborn=$2
+}
+
+# The job on the terminal becomes ew_job. False where it does not come to that, and then it never will: it goes on only where it was
+# itself that made the file.
 ew_led() {
-	local ew_i ew_dead= IFS=' '
+	local ew_i ew_dead=
 	for (( ew_i = 0; ew_i < 1000; ew_i++ )); do
-		ew_x=
-		IFS= read -r ew_x <"$ew_base.tty"
-		if [[ $ew_x == *' .' ]]; then
-			set -- $ew_x
-			ew_job=$1 ew_jobborn=$2
-			return 0
-		fi
-		[[ ! $ew_dead ]] || return 1
+		! ew_told || return 0
+		[[ ! $ew_dead ]] || break
 		kill -0 "$ew_child" || ew_dead=1
+		ew_nap 0.02
+	done
+	set -C
+	if { printf '' >"$ew_base.tty"; }; then ew_i=0; else ew_i=50; fi
+	set +C
+	for (( ; ew_i > 0; ew_i-- )); do # it is just writing
+		! ew_told || return 0
 		ew_nap 0.02
 	done
 	return 1
 }
 
-# It cannot be started: tells why ($1).
+# script leaves when nothing has come for 10 ms since the job's end. Where what that left writes on, it is made to leave: with the job's exit
+# code, which it has then.
+ew_unhold() {
+	trap - TERM INT HUP USR1 USR2
+	while kill -0 "$ew_job" && ew_birth "$ew_job" && [[ $ew_born == "$ew_jobborn" ]]; do
+		ew_nap 1
+	done
+	ew_nap 1
+	kill -TERM "$ew_child"
+}
+
+# It cannot be started: tells why ($1). The end of what holds the terminal hangs that up.
 ew_refuse() {
+	[[ ! ${ew_child-} ]] || kill -KILL -- "-$ew_child"
 	printf '%s%s\n' "$ew_token" "$1" >&8
 	[[ ! ${ew_holder-} ]] || kill -KILL "$ew_holder"
 	exit 1
@@ -257,6 +282,11 @@ ew_run() {
 		} >/dev/null 3>&- &
 		ew_timer=$!
 	fi
+	ew_watch=
+	if [[ $ew_lead ]] && (( ew_heeds )); then
+		ew_unhold 3>&- &
+		ew_watch=$!
+	fi
 	while :; do
 		ew_woken=
 		wait "$ew_child"
@@ -264,7 +294,9 @@ ew_run() {
 		[[ $ew_woken ]] || break
 	done
 	exec >/dev/null 3>&-
-	[[ ! ${ew_timer-} ]] || kill -KILL "$ew_timer"
+	for ew_x in ${ew_timer-} $ew_watch; do
+		kill -KILL "$ew_x"
+	done
 	# All that it wrote is in the log before its end is told, unless its children hold the pipe.
 	for ew_i in 1 2 3 4 5 6 7 8 9 10 11 12; do
 		IFS= read -r ew_x <"$ew_base.log"

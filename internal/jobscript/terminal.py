@@ -1,6 +1,7 @@
 # Holds a job's terminal: runs sys.argv[1:] on it as the leader of its session, types what comes on standard input, writes what is shown to standard
-# output, and ends with the leader's exit code (128+n for signal n) when all that it wrote has been passed on.
-import fcntl, os, select, signal, sys, termios
+# output, and ends with the leader's exit code (128+n for signal n) when all that it wrote has been passed on, or a second after it where what it left
+# does not stop to write.
+import fcntl, os, select, signal, sys, termios, time
 
 near, far = os.openpty()
 heard, wake = os.pipe()
@@ -20,7 +21,7 @@ if leader == 0:
     os.execv(sys.argv[1], sys.argv[1:])
 
 # The far end stays open here, so that a leader that closes its own does not end the terminal.
-code, keys, typed = None, True, b""
+code, last, keys, typed = None, 0, True, b""
 while True:
     takes = [near, heard] + ([0] if keys and not typed else [])
     ready, room, _ = select.select(takes, [near] if typed else [], [], None if code is None else 0.01)
@@ -30,7 +31,7 @@ while True:
             shown = os.read(near, 65536)
         except OSError:
             pass
-    if not shown and code is not None:
+    if code is not None and (not shown or time.monotonic() > last):
         os._exit(code)
     while shown:
         shown = shown[os.write(1, shown):]
@@ -49,4 +50,4 @@ while True:
         pid, status = os.waitpid(leader, os.WNOHANG)
         if pid:
             code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-            keys, typed = False, b""
+            last, keys, typed = time.monotonic() + 1, False, b""

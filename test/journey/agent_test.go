@@ -38,7 +38,7 @@ type agent struct {
 // serve starts the server and connects to it.
 func (p *place) serve() *agent {
 	p.t.Helper()
-	a := &agent{t: p.t, cmd: p.command("mcp", "-b", p.backend, "--session", session), ended: make(chan error, 1)}
+	a := &agent{t: p.t, cmd: p.command("--log-level", "error", "mcp", "-b", p.backend, "--session", session), ended: make(chan error, 1)}
 	in, err := a.cmd.StdinPipe()
 	if err != nil {
 		p.t.Fatal(err)

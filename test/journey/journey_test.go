@@ -35,8 +35,16 @@ func TestAnAgentsWork(t *testing.T) {
 			job, mark := a.loses(stage)
 			b := p.serve()
 			b.goesOn(job, mark, stage)
+			if len(p.processes(stage)) == 0 {
+				t.Error("the session's processes are not seen")
+			}
+			if p.far != "" {
+				if left, err := p.farFiles(stage); err != nil || len(left) == 0 {
+					t.Errorf("the session's state is not seen: %v", err)
+				}
+			}
 			b.leaves()
-			p.isEmptied()
+			p.isEmptied(stage)
 		})
 	}
 }
@@ -175,8 +183,16 @@ func (a *agent) leaves() {
 	}
 }
 
+// processes are those of the test: they name its directory, were started in the session after the variable was set there, or belong to
+// the account that is the test's own.
+func (p *place) processes(stage string) []string {
+	return alive(func(text string) bool {
+		return strings.Contains(text, p.base) || text == "STAGE="+stage || p.far != "" && text == "HOME="+p.far
+	})
+}
+
 // isEmptied has the user remove the session and the sandbox, and looks for what is left.
-func (p *place) isEmptied() {
+func (p *place) isEmptied(stage string) {
 	p.t.Helper()
 	if p.sandboxes != nil {
 		if left, err := p.sandboxes(); err != nil || len(left) == 0 { // a cloud may hold a snapshot of it too
@@ -194,11 +210,16 @@ func (p *place) isEmptied() {
 			return left
 		})
 	}
-	await(p.t, "processes", func() []string {
-		return alive(func(text string) bool {
-			return strings.Contains(text, p.base) || strings.HasPrefix(text, "STAGE=later")
+	await(p.t, "processes", func() []string { return p.processes(stage) })
+	if p.far != "" {
+		await(p.t, "the session's state in the account", func() []string {
+			left, err := p.farFiles(stage)
+			if err != nil {
+				left = append(left, err.Error())
+			}
+			return left
 		})
-	})
+	}
 	for dir, known := range map[string][]string{
 		p.temp: nil,
 		p.base: {"home", "hermes", "tmp", "bin", "bin/ssh", "known_hosts"},

@@ -248,6 +248,22 @@ func alive(is func(text string) bool) []string {
 	return found
 }
 
+// farFiles lists the files of elsewhere's in the account that is the test's own which hold a text.
+func (p *place) farFiles(text string) (found []string, _ error) {
+	dir := filepath.Join(p.far, ".local/state/elsewhere")
+	names, err := tree(dir)
+	for _, name := range names {
+		file := filepath.Join(dir, name)
+		if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
+			continue // a job's input would keep its reader waiting
+		}
+		if data, err := os.ReadFile(file); err == nil && bytes.Contains(data, []byte(text)) {
+			found = append(found, file)
+		}
+	}
+	return found, err
+}
+
 // tree lists what is in a directory, but for what the names of skip stand for.
 func tree(dir string, skip ...string) ([]string, error) {
 	var names []string
