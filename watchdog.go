@@ -112,7 +112,15 @@ func (w *watchdog) send(ctx context.Context, request string, note func()) error 
 // forget passes on that something needs no watching any more. Nobody waits for more than the write: a watchdog that does not take it is
 // replaced behind.
 func (w *watchdog) forget(request string, note func()) {
-	w.mu.Lock()
+	if !w.mu.TryLock() {
+		w.p.sb.behind(func() { w.mu.Lock(); w.forgetLocked(request, note) }) // another one may be being started
+		return
+	}
+	w.forgetLocked(request, note)
+}
+
+// forgetLocked is forget by who holds w.mu, which it gives back.
+func (w *watchdog) forgetLocked(request string, note func()) {
 	defer w.mu.Unlock()
 	if w.closed {
 		return
@@ -187,10 +195,9 @@ func (w *watchdog) mind(proc driver.Process) {
 // removeFiles has files removed by the watchdog, where one runs: another bash for that would cost far more. False says that
 // somebody else has to.
 func (w *watchdog) removeFiles(paths []string) bool {
-	if w == nil {
-		return false
+	if w == nil || !w.mu.TryLock() {
+		return false // another one may be being started, which nobody waits for who ends
 	}
-	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || w.proc == nil {
 		return false
