@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -215,7 +214,10 @@ func killContainer(ctx context.Context, eng *client.Client, id string) error {
 		return err
 	}
 	if os.Geteuid() == 0 && strings.HasPrefix(eng.DaemonHost(), "unix://") {
-		err = syscall.Kill(c.Container.State.Pid, syscall.SIGKILL)
+		var first *os.Process
+		if first, err = os.FindProcess(c.Container.State.Pid); err == nil {
+			err = first.Kill()
+		}
 	} else {
 		_, err = eng.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "KILL"})
 	}
