@@ -94,7 +94,9 @@ func (s *sandbox) Bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	p.mark = mark
 	if spec.Watchdog {
 		s.tidied.Store(true)
-		s.noteEnder(p.exec)
+	}
+	if isWatchdog("bash " + strings.Join(spec.Args, " ")) {
+		s.noteEnder(p.exec) // one that ends trees looks the same from outside
 	}
 	return p, nil
 }
