@@ -328,6 +328,12 @@ func (p *planting) sweep() {
 	if p.s == nil {
 		return
 	}
+	for _, id := range p.jobs {
+		// Their supervisors would write down their end while the place is removed.
+		if j, err := p.b.sb.Job(p.t.ctx(), id); err == nil {
+			_, _ = j.Kill(p.t.ctx())
+		}
+	}
 	command := p.processes(`kill -9 "$pid"`)
 	for _, path := range p.files() {
 		command += "; rm -f " + path
