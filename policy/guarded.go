@@ -36,7 +36,7 @@ func Guarded(s Sandbox) (guarded bool, why string) {
 	case why != "":
 		return true, why
 	case s.HostNetwork:
-		return true, "it is in the machine's network: only rules about what goes through that hold"
+		return true, "it is in the machine's network (only the rules about that hold)"
 	}
 	return false, "the container is the boundary"
 }
