@@ -109,24 +109,19 @@ func (s *Session) loadAhead() {
 		return
 	}
 	loaded := slices.ContainsFunc(s.ahead.shells, func(sh *shell) bool { return sh.from != nil })
-	s.ahead.shells = slices.DeleteFunc(s.ahead.shells, func(sh *shell) bool {
+	for _, sh := range s.ahead.shells {
 		if sh.from != nil || loaded && !s.steady {
-			return false
+			continue
 		}
 		loaded = true
-		if err := s.loadShell(sh, s.state); err != nil {
-			sh.drop()
-			return true
-		}
-		return false
-	})
+		s.loadShell(sh, s.state)
+	}
 }
 
 // loadShell tells sh to load state and keeps the file until sh has ended: at its end it compares the two. s.mu is held.
-func (s *Session) loadShell(sh *shell, state stateRef) error {
-	err := sh.load(&state, sh.at.dropped())
+func (s *Session) loadShell(sh *shell, state stateRef) {
+	sh.load(&state, sh.at.dropped())
 	s.keepLoaded(sh, state)
-	return err
 }
 
 // keepLoaded keeps state's file until sh has ended. s.mu is held.

@@ -151,7 +151,7 @@ func (s *Session) shellToCapture(ctx context.Context, from stateRef) (*shell, er
 			return nil, err
 		}
 		s.mu.Lock()
-		_ = s.loadShell(sh, from) // an error shows as a bash that is never ready
+		s.loadShell(sh, from) // an error shows as a bash that is never ready
 		s.mu.Unlock()
 		if _, err = s.awaitReady(ctx, sh); err == nil {
 			return sh, nil

@@ -5,6 +5,7 @@ package elsewhere
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -251,3 +252,45 @@ func TestNobodyWhoEndsWaitsForAWatchdogThatIsBeingStarted(t *testing.T) {
 		}
 	}
 }
+
+// A sandbox that hangs takes no byte: telling a waiting shell what to load must not hold up the session, and with it calls that end.
+func TestAShellThatTakesNothingHoldsUpNoSession(t *testing.T) {
+	sb, _ := openStuck(t)
+	s, err := sb.Session(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Run(t.Context(), "export A=1", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe() // nobody reads
+	defer r.Close()
+	sh := sb.at().newShell(s)
+	sh.proc = mute{w}
+	close(sh.exited)
+	close(sh.ready)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.loadShell(sh, s.state)
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("the session waits for a shell that takes nothing")
+	}
+}
+
+// mute is a bash that takes nothing.
+type mute struct{ in io.WriteCloser }
+
+func (m mute) Stdin() io.WriteCloser                             { return m.in }
+func (mute) Stdout() io.ReadCloser                               { return io.NopCloser(strings.NewReader("")) }
+func (mute) Stderr() io.ReadCloser                               { return io.NopCloser(strings.NewReader("")) }
+func (mute) Wait(ctx context.Context) (driver.ExitStatus, error) { return driver.ExitStatus{}, nil }
+func (mute) Kill(ctx context.Context) error                      { return nil }

@@ -296,7 +296,7 @@ func (s *Session) shellFor(ctx context.Context, state stateRef) (*shell, error) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// An error of the write shows in awaitReady, with more to say.
-	_ = s.loadShell(sh, state)
+	s.loadShell(sh, state)
 	return sh, nil
 }
 

@@ -171,13 +171,21 @@ func (sh *shell) write(p []byte) error {
 	return err
 }
 
-// load tells it which state to load, once.
-func (sh *shell) load(from *stateRef, drop []string) error {
+// load tells it which state to load, once. It does not wait until that is written, which a sandbox that hangs can hold up for as long as
+// it likes; what is written later comes behind it. A shell that cannot be told so leaves.
+func (sh *shell) load(from *stateRef, drop []string) {
 	sh.choose(from, drop)
 	if sh.bootFile == "" {
 		sh.loading.Boot = sh.at.newBootFile(sh.id)
 	}
-	return sh.write(sh.at.scripts.Load(sh.loading))
+	text := sh.at.scripts.Load(sh.loading)
+	sh.wmu.Lock()
+	go func() { // ends with the shell's connection
+		defer sh.wmu.Unlock()
+		if _, err := sh.proc.Stdin().Write(text); err != nil {
+			_ = sh.proc.Stdin().Close()
+		}
+	}()
 }
 
 // choose notes which state it is to load.
