@@ -13,7 +13,7 @@ import (
 
 // A blank is a bash that an opening has started before anybody asked for one, and that waits to be told which one it is to become.
 // What runs in a container first is a look around, a bash that reads the login files, a watchdog and the bash of a call, and an exec
-// costs the engine far more than a bash: so the bash that has looked around stays as a blank, and the others are started beside it.
+// costs the engine far more than a bash: so the bash that has looked around stays as a blank, and another one is started beside it.
 type blank struct {
 	ready chan struct{} // closed when it waits to be told, or failed
 	p     *process      // nil where it failed; to be read when ready is closed
@@ -26,8 +26,8 @@ const (
 	blankStart = time.Minute
 )
 
-// blanksBeside is how many are started beside the look around.
-const blanksBeside = 2
+// blanksBeside is how many are started beside the look around: on two processors a second one takes longer than it saves.
+const blanksBeside = 1
 
 // becomeScript makes a bash into another one: it reads words, each ended by a NUL, of which those that begin with e are entries of the
 // environment and the others arguments, up to an empty one. Without that it ends. It says first, on both streams, by $1 that all
