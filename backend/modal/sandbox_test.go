@@ -513,10 +513,9 @@ func TestAThrowAwaySandboxGoes(t *testing.T) {
 	}
 }
 
-func TestKeeper(t *testing.T) {
-	a := own(t)
-	sb := a.mustOpen(t, nil)
-	run(t, sb, "echo kept > /root/f", "")
+// keeper is a keeper of the account's sandboxes, which is closed with the test.
+func (a *account) keeper(t *testing.T) driver.Keeper {
+	t.Helper()
 	req, err := a.request(nil, "")
 	if err != nil {
 		t.Fatal(err)
@@ -525,7 +524,15 @@ func TestKeeper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer keep.Close()
+	t.Cleanup(func() { _ = keep.Close() })
+	return keep
+}
+
+func TestKeeper(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, nil)
+	run(t, sb, "echo kept > /root/f", "")
+	keep := a.keeper(t)
 	one := func(state string, used bool) driver.SandboxInfo {
 		t.Helper()
 		list, err := keep.List(t.Context())
@@ -676,15 +683,7 @@ func TestWhatHermesStoresMeanwhileIsKeptAndTold(t *testing.T) {
 	if len(a.e.Images()) != 1 {
 		t.Errorf("stored are %q", a.e.Images())
 	}
-	req, err := a.request(nil, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	keep, err := modal.Backend().Keeper(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer keep.Close()
+	keep := a.keeper(t)
 	list, err := keep.List(t.Context())
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%+v, %v", list, err)

@@ -12,15 +12,21 @@ import (
 	"github.com/creack/pty"
 )
 
-// TestStepsOfACall: a step that is told of after another one has ended is shown too, and each is wiped by its end.
-func TestStepsOfACall(t *testing.T) {
+// openTerminal opens a terminal for a status line, both ends of it, or skips the test.
+func openTerminal(t *testing.T) (terminal, file *os.File) {
+	t.Helper()
 	terminal, file, err := pty.Open()
 	if err != nil {
 		t.Skipf("no terminals here: %v", err)
 	}
-	defer terminal.Close()
-	defer file.Close()
+	t.Cleanup(func() { _, _ = terminal.Close(), file.Close() })
 	t.Setenv("TERM", "xterm")
+	return terminal, file
+}
+
+// TestStepsOfACall: a step that is told of after another one has ended is shown too, and each is wiped by its end.
+func TestStepsOfACall(t *testing.T) {
+	terminal, file := openTerminal(t)
 	s := newStatusLine(file)
 	tell, end := s.steps()
 	tell("opening 1 of 2")
@@ -124,13 +130,7 @@ func saying(t *testing.T, s *statusLine) {
 
 // TestATextThatStandsSaysForHowLong: a terminal shows that something goes on, also where a backend cannot say how far it is.
 func TestATextThatStandsSaysForHowLong(t *testing.T) {
-	terminal, file, err := pty.Open()
-	if err != nil {
-		t.Skipf("no terminals here: %v", err)
-	}
-	defer terminal.Close()
-	defer file.Close()
-	t.Setenv("TERM", "xterm")
+	terminal, file := openTerminal(t)
 	s := newStatusLine(file)
 	s.tick = time.Hour
 	p := &step{line: s, over: make(chan struct{})}
