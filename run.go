@@ -16,8 +16,11 @@ import (
 const (
 	// startTries is how often another bash is started where one did not become ready.
 	startTries = 2
-	// startWait bounds how long a bash may take from its start to being ready with the state loaded.
+	// startWait bounds how long a bash may take from its start to being ready with the state loaded, while no other bash of the
+	// sandbox becomes ready: of hundreds that are asked for at once the last waits for all others.
 	startWait = 30 * time.Second
+	// startWaitMost bounds it whatever else becomes ready.
+	startWaitMost = 10 * startWait
 	// refillDelay is how long a command runs alone before the next shell is started beside it, and farRefillDelay the same where
 	// starting one is an engine's work, which takes the processors for longer than most commands do.
 	refillDelay    = 2 * time.Millisecond
@@ -302,22 +305,8 @@ func (s *Session) shellFor(ctx context.Context, state stateRef) (*shell, error) 
 
 // awaitReady waits until sh has loaded its state. bad is "state" where it could not.
 func (s *Session) awaitReady(ctx context.Context, sh *shell) (bad string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, startWait)
-	defer cancel()
-	select {
-	case <-sh.ready:
-	case <-sh.exited:
-		sh.awaitRest(ctx)
-		select {
-		case <-sh.ready:
-		default:
-			return "", fmt.Errorf("bash ended before it was ready (%s)", describe(sh.status, sh.statusErr))
-		}
-	case <-ctx.Done():
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return "", errText("bash did not answer in " + startWait.String())
-		}
-		return "", ctx.Err()
+	if err := sh.awaitAnswer(ctx); err != nil {
+		return "", err
 	}
 	bad, lost := sh.readyReport.Fields[2], strings.Fields(sh.readyReport.Fields[3])
 	if bad == "slot" {
@@ -327,6 +316,42 @@ func (s *Session) awaitReady(ctx context.Context, sh *shell) (bad string, err er
 		s.note("left out of the session, since this bash cannot read its own print of it: function " + strings.Join(lost, ", "))
 	}
 	return bad, nil
+}
+
+// awaitAnswer waits until sh is ready, for as long as startLeft lets it.
+func (sh *shell) awaitAnswer(ctx context.Context) error {
+	begun := time.Now()
+	late := time.NewTimer(startWait)
+	defer late.Stop()
+	for {
+		select {
+		case <-sh.ready:
+			return nil
+		case <-sh.exited:
+			rest, cancel := context.WithTimeout(ctx, startWait)
+			defer cancel()
+			sh.awaitRest(rest)
+			select {
+			case <-sh.ready:
+				return nil
+			default:
+				return fmt.Errorf("bash ended before it was ready (%s)", describe(sh.status, sh.statusErr))
+			}
+		case <-late.C:
+			left := startLeft(time.Since(begun), time.Since(sh.sb.readied()))
+			if left <= 0 {
+				return errText("bash did not answer in " + time.Since(begun).Round(time.Second).String())
+			}
+			late.Reset(left)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// startLeft is how much longer a bash that began to start waited ago may take, where one of its sandbox last became ready readied ago.
+func startLeft(waited, readied time.Duration) time.Duration {
+	return min(startWait-min(waited, readied), startWaitMost-waited)
 }
 
 // notReady explains a bash that did not start as one does.

@@ -48,8 +48,8 @@ type Sandbox struct {
 	allowlist     string      // where a list of Hermes' is that is not read; "" for none
 	allowlistTold atomic.Bool // that was said
 
-	sane atomic.Bool // a bash has answered as one should
-	told atomic.Bool // the last text about a slow step stands
+	ready atomic.Pointer[time.Time] // when a bash last answered as one should; nil where none has
+	told  atomic.Bool               // the last text about a slow step stands
 
 	current   atomic.Pointer[place]
 	reopening chan struct{} // holds a token while somebody finds out whether the sandbox is lost
@@ -361,4 +361,12 @@ func outputDir(home string) string {
 		return ""
 	}
 	return filepath.Join(home, "elsewhere", "output")
+}
+
+// readied is when a bash of the sandbox last became ready, the zero time where none has.
+func (sb *Sandbox) readied() time.Time {
+	if at := sb.ready.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }

@@ -149,7 +149,8 @@ func (p *place) newBootFile(id string) string {
 func (sh *shell) noteReady(ready bool) {
 	p := sh.at
 	if ready {
-		p.sb.sane.Store(true)
+		now := time.Now()
+		p.sb.ready.Store(&now)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -263,7 +263,7 @@ func (w *watchdog) close(ctx context.Context) (ended bool) {
 		return false
 	}
 	_ = proc.Stdin().Close()
-	if !w.p.sb.sane.Load() {
+	if w.p.sb.readied().IsZero() {
 		// No bash here has ever answered: what was started is none, and will not end by itself.
 		_ = proc.Kill(ctx)
 	}
