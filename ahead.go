@@ -69,7 +69,7 @@ func (p *aheadPool) dropStale(s *Session) {
 		stale := sh.exitedNow() || !sh.at.usable() || sh.from != nil && *sh.from != s.state
 		if stale {
 			if sh.exitedNow() {
-				sh.noteReady(false)
+				sh.noteEnd()
 			}
 			sh.drop()
 		}
@@ -134,7 +134,8 @@ func (s *Session) keepLoaded(sh *shell, state stateRef) {
 			sh.noteGroup()
 			<-sh.exited
 		case <-sh.exited:
-			sh.noteReady(false)
+			sh.awaitRest(context.Background())
+			sh.noteEnd()
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -145,13 +145,27 @@ func (p *place) newBootFile(id string) string {
 	return file
 }
 
-// noteReady learns from a shell that is ready, or has ended before, whether the boot text's file can be used.
+// noteEnd is noteReady for a shell that has ended.
+func (sh *shell) noteEnd() {
+	select {
+	case <-sh.ready:
+		sh.noteReady(true)
+	default:
+		sh.noteReady(false)
+	}
+}
+
+// noteReady learns from a shell that is ready, or has ended before, whether the boot text's file can be used. One that was dropped
+// before it was ready says nothing against the file.
 func (sh *shell) noteReady(ready bool) {
 	p := sh.at
 	if ready {
 		now := time.Now()
 		p.sb.ready.Store(&now)
 	}
+	sh.mu.Lock()
+	dropped := sh.released
+	sh.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -160,7 +174,7 @@ func (sh *shell) noteReady(ready bool) {
 		if ready && sh.readyReport.Fields[2] == "" {
 			p.boot.file = sh.loading.Boot
 		}
-	case !ready && sh.bootFile != "" && sh.bootFile == p.boot.file:
+	case !ready && !dropped && sh.bootFile != "" && sh.bootFile == p.boot.file:
 		p.boot.file = ""
 	}
 }

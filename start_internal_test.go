@@ -23,3 +23,28 @@ func TestABashMayTakeLongWhileOthersBecomeReady(t *testing.T) {
 		}
 	}
 }
+
+// A shell that was ready and has ended, or that was dropped, does not make its boot text suspect: a new file for each of them would pile
+// them up.
+func TestOnlyAShellThatFailsGivesTheBootTextUp(t *testing.T) {
+	closed := make(chan struct{})
+	close(closed)
+	for _, c := range []struct {
+		what     string
+		ready    chan struct{}
+		released bool
+		keeps    bool
+	}{
+		{"ready, and has ended", closed, true, true},
+		{"dropped before it was ready", make(chan struct{}), true, true},
+		{"ended before it was ready", make(chan struct{}), false, false},
+	} {
+		at := &place{sb: &Sandbox{}, boot: bootText{file: "boot-1"}}
+		sh := &shell{at: at, bootFile: "boot-1", ready: c.ready, exited: closed, released: c.released}
+		sh.readyReport.Fields = []string{"1", "", "", ""}
+		sh.noteEnd()
+		if kept := at.boot.file != ""; kept != c.keeps {
+			t.Errorf("%s: the file is kept is %v, want %v", c.what, kept, c.keeps)
+		}
+	}
+}
