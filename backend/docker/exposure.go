@@ -1,9 +1,11 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"regexp"
+	"slices"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
@@ -55,6 +57,8 @@ func exposureOf(c container.InspectResponse, ours map[string]string, sharing boo
 			Ours: is && (sharing || own == source) || m.Type == mount.TypeVolume && nameless.MatchString(source),
 		})
 	}
+	// The engine tells them in another order each time.
+	slices.SortFunc(e.Mounts, func(a, b driver.Mount) int { return cmp.Compare(a.Target, b.Target) })
 	h := c.HostConfig
 	if h == nil {
 		return e

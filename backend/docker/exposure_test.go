@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
@@ -51,7 +52,7 @@ func TestWhatOfTheMachineIsInAContainerIsSaid(t *testing.T) {
 			w.close(s)
 			// One that is found running says the same.
 			again := w.open(w.request(c.name, c.settings...)).Info().Exposure
-			if g, why := guardedBy(again); g != c.guarded || len(again.Mounts) != len(e.Mounts) {
+			if g, why := guardedBy(again); g != c.guarded || !reflect.DeepEqual(again, e) {
 				t.Errorf("found again: guarded %v (%s): %+v", g, why, again)
 			}
 		})
