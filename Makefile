@@ -13,8 +13,7 @@ LINT_VERSION := v2.15.0
 LINT_DIR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elsewhere/golangci-lint-$(LINT_VERSION)
 LINT := $(LINT_DIR)/golangci-lint
 
-# The clouds' suites run against emulators that are made of this machine's own processes: without the size tests, one package at a
-# time, in `make test`, and whole in `make clouds`.
+# The clouds' suites run against emulators that are made of this machine's own processes: one package at a time.
 CLOUDS := ./backend/modal ./backend/daytona ./backend/vercel
 
 # Under the race detector a far backend's cases are those in which many things happen at once, or something is lost: the rest is the same
@@ -39,11 +38,11 @@ build: ## bin/elsewhere, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/elsewhere ./cmd/elsewhere
 
 test: bin/report ## every test whose engine is here; REQUIRE_ALL=1 makes a skip a failure
-	set -o pipefail; { $(GOTEST) $(call others,$(CLOUDS)); first=$$?; $(GOTEST) -short -p 1 $(CLOUDS) && exit $$first; } | \
-		bin/report -short || $(UNSTEADY)
+	set -o pipefail; { $(GOTEST) $(call others,$(CLOUDS)); first=$$?; $(GOTEST) -p 1 $(CLOUDS) && exit $$first; } | \
+		bin/report || $(UNSTEADY)
 
-clouds: bin/report ## the clouds' backends against their emulators, with the size tests, all cases at a distance and the long soak
-	set -o pipefail; $(GOTEST) -p 1 $(CLOUDS) | bin/report || $(UNSTEADY)
+clouds: bin/report ## the clouds' backends alone, with more cases at a distance and the long soak
+	set -o pipefail; LONG=1 $(GOTEST) -p 1 $(CLOUDS) | bin/report || $(UNSTEADY)
 
 race: bin/report ## the same with the race detector, without the size tests, one package at a time: the detector takes the processors
 	set -o pipefail; export CGO_ENABLED=1; { \

@@ -17,6 +17,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/backend/daytona"
 	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/driver/drivertest"
 	emulator "github.com/elsewhere-sh/elsewhere/test/cloud/daytona"
 )
 
@@ -617,9 +618,9 @@ func TestSoak(t *testing.T) {
 	w.want(s, `:`, "")
 	w.srv.SetCut(0.01, 7)
 	failed := 0
-	calls := 300
-	if testing.Short() {
-		calls = 100
+	calls := 100
+	if drivertest.Long() {
+		calls = 300
 	}
 	for i := range calls {
 		r, err := s.Run(w.ctx(), fmt.Sprintf(`echo %d >> /root/ran; echo %d`, i, i), nil)

@@ -136,9 +136,9 @@ func TestSoak(t *testing.T) {
 	}
 	a.e.CutAtRandom(100, 42)
 	lost, ok := 0, ""
-	calls := 300
-	if testing.Short() {
-		calls = 60
+	calls := 60
+	if drivertest.Long() {
+		calls = 300
 	}
 	for i := range calls {
 		cctx, done := context.WithTimeout(ctx, long)

@@ -147,10 +147,13 @@ type Observed struct {
 	Code           int
 }
 
-// AtADistance is a Harness.Only that chooses what waits for the far side in every way, to be run again with latency; under -short
-// a few of these.
+// Long tells whether LONG=1 asks for the long versions of what is run in a shorter one otherwise: more of the same.
+func Long() bool { return os.Getenv("LONG") == "1" }
+
+// AtADistance is a Harness.Only that chooses cases that wait for the far side, each in a way of its own, to be run again with latency;
+// with LONG=1 all that wait for it.
 func AtADistance() []string {
-	if !testing.Short() {
+	if Long() {
 		return []string{"stdin/*", "kill/*", "lost/*", "concurrency/*", "state files/*"}
 	}
 	return []string{
