@@ -5,8 +5,9 @@ SHELL := bash
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-# -count=1, because tests look at engines, which the test cache knows nothing of. The time is for one package.
-GOTEST := go test -json -count=1 -timeout 55m
+# -count=1, because tests look at engines, which the test cache knows nothing of. -vet=off, because .ci/run and the linter vet all of it.
+# The time is for one package.
+GOTEST := go test -json -count=1 -vet=off -timeout 55m
 
 # The linter is built from its module once, outside the checkout.
 LINT_VERSION := v2.15.0
