@@ -4,6 +4,7 @@ package elsewhere
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -53,6 +54,39 @@ func TestATreeOfTooManyFilesIsAskedAbout(t *testing.T) {
 		if err := w.tree(transfer{name: "/home/ann", near: dir + "/.", write: true}); err != nil || w.more != more {
 			t.Errorf("of %d: %v, %v", left, w.more, err)
 		}
+	}
+}
+
+func TestATreeIsNotWalkedWhereNoRuleAboutPathsHolds(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a/b/c", "a/b/d", ".ssh/id", "e"} {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		blocked []string
+		seen    int
+	}{
+		"none":                  {nil, 3},
+		"one about other files": {[]string{"/srv"}, 3},
+		"one about these":       {[]string{"/root/a/b"}, 6}, // all but what is in .ssh
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Nobody is there to be asked what the far side has.
+			p := &place{guard: guard{base: policy.Context{Home: "/root", NetworkAlone: true, Blocked: c.blocked}}}
+			w := &targets{guard: &p.guard, write: true, left: maxTargets}
+			w.add("", "/root")
+			if err := w.tree(transfer{name: "/root", near: dir + "/.", write: true}); err != nil || maxTargets-w.left != c.seen {
+				t.Errorf("%d entries were looked at, want %d (%v)", maxTargets-w.left, c.seen, err)
+			}
+			if c.blocked == nil {
+				if _, err := p.touched(t.Context(), transfer{name: "/root", whole: true}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
 }
 

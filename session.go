@@ -47,7 +47,7 @@ type Session struct {
 	saveErr error               // the last failure since the last Flush
 	saving  map[*shell]struct{} // shells that reported their end and write their state
 	loading map[string]int      // state files that a living bash has loaded, or is about to
-	old     []string            // superseded state files, oldest first
+	old     []string            // superseded state files that are not removed yet, oldest first
 	notices []string            // for the next result
 	ahead   aheadPool
 	shells  map[*shell]struct{} // whose streams are open
@@ -265,7 +265,8 @@ func (s *Session) switchTo(state stateRef, cwd string) error {
 			}
 			return wrap(err, driver.KindUnavailable, "session", s.sb.backend, s.name, "free some space or check the rights of "+s.file.path)
 		}
-		remove, state = superseded, stateRef{path: s.file.data.State}
+		remove, state = append(s.old, superseded...), stateRef{path: s.file.data.State}
+		s.old = nil
 	} else if state.path == "" {
 		state = s.state
 	} else if s.state.path != state.path && s.state.path != "" {
@@ -346,9 +347,9 @@ func (s *Session) closeOnce(ctx context.Context) error {
 	err := s.Flush(ctx)
 	s.mu.Lock()
 	s.ahead.dropAll()
-	var remove []string
+	remove := s.old
 	if s.name == "" && s.state.path != "" {
-		remove = append(s.old, s.state.path)
+		remove = append(remove, s.state.path)
 	}
 	open := slices.Collect(maps.Keys(s.shells))
 	s.mu.Unlock()
@@ -357,8 +358,6 @@ func (s *Session) closeOnce(ctx context.Context) error {
 		sh.closeStreams()
 	}
 	s.sb.sessionClosed(s)
-	if s.name == "" {
-		s.sb.removeState(remove...)
-	}
+	s.sb.removeState(remove...)
 	return err
 }

@@ -32,8 +32,31 @@ type SessionInfo struct {
 // error.
 func Sessions(home string) ([]SessionInfo, error) {
 	var all []SessionInfo
-	dir := sessionsDir(home)
-	err := filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
+	err := eachSession(home, func(file string, d *sessionData, err error) error {
+		if err != nil {
+			task := filepath.Dir(file)
+			all = append(all, SessionInfo{
+				Backend: filepath.Base(filepath.Dir(task)), Task: filepath.Base(task),
+				Name: strings.TrimSuffix(filepath.Base(file), ".json"), Err: err,
+			})
+			return nil
+		}
+		all = append(all, SessionInfo{Backend: d.Backend, Task: d.Task, Name: d.Name, Cwd: d.Cwd(), Created: d.Created, Used: d.Used})
+		return nil
+	})
+	if err != nil {
+		return nil, wrap(err, driver.KindConfig, "session", "", sessionsDir(home), "check its rights")
+	}
+	slices.SortFunc(all, func(a, b SessionInfo) int {
+		return cmp.Or(strings.Compare(a.Backend, b.Backend), strings.Compare(a.Task, b.Task), strings.Compare(a.Name, b.Name))
+	})
+	return all, nil
+}
+
+// eachSession calls do for each named session that home holds, with its file and what that says, or with why it cannot be read. It
+// ends with do's first error.
+func eachSession(home string, do func(file string, d *sessionData, err error) error) error {
+	return filepath.WalkDir(sessionsDir(home), func(file string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -41,27 +64,11 @@ func Sessions(home string) ([]SessionInfo, error) {
 			return err
 		}
 		f := &sessionFile{path: file}
-		err = f.read()
-		switch d := &f.data; {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			task := filepath.Dir(file)
-			all = append(all, SessionInfo{
-				Backend: filepath.Base(filepath.Dir(task)), Task: filepath.Base(task),
-				Name: strings.TrimSuffix(filepath.Base(file), ".json"), Err: err,
-			})
-		default:
-			all = append(all, SessionInfo{Backend: d.Backend, Task: d.Task, Name: d.Name, Cwd: d.Cwd(), Created: d.Created, Used: d.Used})
+		if err = f.read(); errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
-		return nil
+		return do(file, &f.data, err)
 	})
-	if err != nil {
-		return nil, wrap(err, driver.KindConfig, "session", "", dir, "check its rights")
-	}
-	slices.SortFunc(all, func(a, b SessionInfo) int {
-		return cmp.Or(strings.Compare(a.Backend, b.Backend), strings.Compare(a.Task, b.Task), strings.Compare(a.Name, b.Name))
-	})
-	return all, nil
 }
 
 // RemoveSession removes the named session of this sandbox: its state, its jobs (they are ended; what is known of them stays), and

@@ -142,11 +142,6 @@ func within(p, dir string) bool {
 func (c Context) decide(found []Finding) Decision {
 	d := Decision{Action: Allow}
 	for _, f := range found {
-		if c.NetworkAlone {
-			if r := Lookup(f.Rule); r != nil && !r.Network() {
-				continue
-			}
-		}
 		if f.Action == Ask && c.Answers != nil && c.Answers.Allowed(f) {
 			continue
 		}

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -160,6 +162,23 @@ func TestWhereTheNetworkIsSharedAloneOnlyItsRulesHold(t *testing.T) {
 	} {
 		if d := Check(command, ctx); d.Rule != rule {
 			t.Errorf("%s: %q", command, d.Rule)
+		}
+	}
+	// What does not hold leaves room for what does, in a text and in a tree.
+	many := ""
+	for i := range 2 * maxFindings {
+		many += fmt.Sprintf("rm -rf /usr/%d\n", i)
+	}
+	if d := Check(many+"git push --force", ctx); d.Rule != "force-push" {
+		t.Errorf("behind many that do not hold: %q", d.Rule)
+	}
+	ctx.Blocked = []string{"/root/taxes"}
+	for _, write := range []bool{true, false} {
+		if below := PathsBelow("/root", write, ctx); !slices.Equal(below, ctx.Blocked) {
+			t.Errorf("below /root, written %v: %q", write, below)
+		}
+		if below := PathsBelow("/etc", write, ctx); len(below) > 0 {
+			t.Errorf("below /etc, written %v: %q", write, below)
 		}
 	}
 	for _, name := range throughNetwork {

@@ -128,10 +128,11 @@ func glob(pattern, s string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// action returns what the settings make of a built-in rule for a command (nil for a text or a path), and why.
+// action returns what the settings make of a built-in rule for a command (nil for a text or a path), and why. One that does not hold
+// here allows.
 func (c Context) action(rule string, cmd *command) (Action, string) {
 	r := Lookup(rule)
-	if r == nil {
+	if r == nil || c.NetworkAlone && !r.Network() {
 		return Allow, ""
 	}
 	action, set := r.Action, false

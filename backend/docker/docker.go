@@ -16,6 +16,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
+	"github.com/elsewhere-sh/elsewhere/internal/statescript"
 )
 
 // sandbox is one container as one process uses it.
@@ -41,8 +42,8 @@ type sandbox struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // what runs behind the calls
 	opened atomic.Bool
-	tidied atomic.Bool                        // a watchdog runs, which removes the private directory
-	found  atomic.Pointer[[]driver.StateFile] // what lay in the state directory at the opening, for whoever asks first
+	tidied atomic.Bool // a watchdog runs, which removes the private directory
+	state  *statescript.Files
 	closed atomic.Bool
 	kills  atomic.Int64 // how many processes in the container the kernel has ended for want of memory, when that was last asked
 
@@ -51,8 +52,6 @@ type sandbox struct {
 	blanks     []*blank              // of which the first bashes are made
 	blankTimer *time.Timer           // ends those that were of no use
 	enders     []string              // the execs of bashes that end trees: the watchdog's, and the latest of others
-	remove     []string              // state files that go with the next batch
-	timer      *time.Timer           // of that batch
 }
 
 // open finds or makes the container of req.Task.
@@ -120,8 +119,8 @@ func (s *sandbox) open(ctx context.Context) error {
 		Features: append([]driver.Feature{{Name: "container", State: driver.Active, Detail: which}}, s.plan.features...),
 		Notices:  notices, Recreated: s.recreated,
 	}
+	s.state = s.stateFiles(found.files)
 	s.opened.Store(true)
-	s.found.Store(&found.files)
 	s.behind(func() { s.removeDead(found.others) })
 	s.reapBehind()
 	return nil
@@ -281,7 +280,7 @@ func (s *sandbox) Close(ctx context.Context) error {
 	if s.closed.Swap(true) {
 		return nil
 	}
-	s.stopTimer()
+	s.state.Stop()
 	s.cancel()
 	s.mu.Lock()
 	s.blanks = nil // they are in live

@@ -15,6 +15,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
+	"github.com/elsewhere-sh/elsewhere/internal/statescript"
 )
 
 func keeperOf(t testing.TB, req driver.OpenRequest) *keeper {
@@ -324,7 +325,7 @@ func TestStateFiles(t *testing.T) {
 		t.Error("/etc was listed")
 	}
 	var many []string
-	for range 3 * removeBatch {
+	for range 3 * statescript.Batch {
 		many = append(many, info.PrivateDir+"/"+owner.NewID())
 	}
 	output(t, s, `: >"`+info.PrivateDir+`/x"`)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
+	"github.com/elsewhere-sh/elsewhere/internal/statescript"
 )
 
 // surroundings are what is found inside a container.
@@ -64,7 +65,7 @@ for made in "$root/$others"*; do
 	[[ $made == "$private" ]] || printf '%s\0' "$made"
 done
 printf '\0'
-` + listFunction + `
+` + statescript.ListFunction + `
 list "$state"`
 
 // lookAround runs the first bash in the container, which then waits to become another one, as those do that are started beside it. The container may have just been started by somebody else.
@@ -117,7 +118,7 @@ func (s *sandbox) readSetup(ctx context.Context, out string, err error) (*surrou
 	if end < 7 {
 		return nil, s.setupFailed(ctx, out, err)
 	}
-	a.others, a.files = fields[7:end], stateFiles(fields[end+1:])
+	a.others, a.files = fields[7:end], statescript.Read(fields[end+1:])
 	s.env = []string{"HOME=" + a.home}
 	s.noteKills(a.kills)
 	if want := s.plan.dir; want != "" && a.dir != path.Clean(want) && a.dir != want {
@@ -274,7 +275,7 @@ func (s *sandbox) removeDead(dirs []string) {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
 	defer cancel()
-	if _, err := s.run(ctx, removeScript, append([]string{"-rf"}, gone...)...); err != nil {
+	if _, err := s.run(ctx, statescript.RemoveScript, append([]string{"-rf"}, gone...)...); err != nil {
 		s.log.Debug("state files of dead processes were not removed", "container", s.plan.name, "error", err)
 	}
 }

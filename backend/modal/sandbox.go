@@ -13,6 +13,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
+	"github.com/elsewhere-sh/elsewhere/internal/statescript"
 )
 
 // sandbox is one Modal sandbox as one process uses it.
@@ -34,21 +35,19 @@ type sandbox struct {
 	ctx    context.Context // done, with the cause, when the sandbox is closed or lost
 	cancel context.CancelCauseFunc
 	work   sync.WaitGroup // what runs behind the calls
-	found  atomic.Pointer[[]driver.StateFile]
+	state  *statescript.Files
 	opened atomic.Bool
 	closed atomic.Bool
 	gone   atomic.Pointer[error] // what the service said when it was lost
 
 	snapping chan struct{} // holds a token while a snapshot is being made
 
-	mu     sync.Mutex
-	live   map[*process]struct{}
-	busy   int       // how many of them are no watchdog
-	quiet  time.Time // since when none is
-	dirty  bool      // somebody may have changed files since the last snapshot
-	used   bool      // somebody may have changed files since it was made, and what he left running there may do so at any time
-	remove []string
-	timer  *time.Timer
+	mu    sync.Mutex
+	live  map[*process]struct{}
+	busy  int       // how many of them are no watchdog
+	quiet time.Time // since when none is
+	dirty bool      // somebody may have changed files since the last snapshot
+	used  bool      // somebody may have changed files since it was made, and what he left running there may do so at any time
 }
 
 var errClosed = failure(driver.KindLost, "the sandbox is closed")
@@ -84,7 +83,7 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 	s.tellOfOthers()
 	s.makeInfo(around)
 	s.dirty, s.used = !s.fresh, !s.fresh // one that ran may have what nobody has stored: a KILL, or a job
-	s.found.Store(&around.files)
+	s.state = s.stateFiles(around.files)
 	s.files = newFiles(s)
 	s.opened.Store(true)
 	s.behind(s.watchEnd)
@@ -259,10 +258,8 @@ func (s *sandbox) Close(ctx context.Context) error {
 
 // leave lets the bashes end: no new one can be started, and their input is at its end.
 func (s *sandbox) leave(ctx context.Context) {
+	s.state.Stop()
 	s.mu.Lock()
-	if s.timer != nil {
-		s.timer.Stop()
-	}
 	live := s.live
 	s.live = nil
 	s.mu.Unlock()
@@ -275,20 +272,6 @@ func (s *sandbox) leave(ctx context.Context) {
 		if _, err := p.Wait(ctx); err != nil {
 			p.closeStreams()
 		}
-	}
-}
-
-// removePrivate removes the private directory and what else waits for its removal.
-func (s *sandbox) removePrivate(ctx context.Context) {
-	paths := s.takeRemovals()
-	if s.info.PrivateDir != s.info.StateDir {
-		paths = append(paths, s.info.PrivateDir)
-	}
-	if len(paths) == 0 {
-		return
-	}
-	if _, err := s.run(ctx, removeScript, append([]string{"-rf"}, paths...)...); err != nil && classify(err) != driver.KindLost {
-		s.log.Debug("the private directory was not removed", "sandbox", s.info.SandboxID, "error", err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
+	"github.com/elsewhere-sh/elsewhere/internal/statescript"
 )
 
 // surroundings are what is found in a sandbox.
@@ -67,7 +68,7 @@ printf '%s\0' elsewhere "${user:-$EUID}" "$home" "$dir" "$asked" "$state" "$priv
 	done <"$x/environ"
 done 2>/dev/null
 printf '\0'
-` + listFunction + `
+` + statescript.ListFunction + `
 list "$state"`
 
 // lookAround runs the first bash in the sandbox.
@@ -97,7 +98,7 @@ func (s *sandbox) lookAround(ctx context.Context) (*surroundings, error) {
 		return list
 	}
 	a.others, a.watchdogs = take(), take()
-	a.files = stateFiles(rest)
+	a.files = statescript.Read(rest)
 	return a, nil
 }
 
@@ -173,7 +174,7 @@ func (s *sandbox) endDead(around *surroundings) {
 		}
 	}
 	if len(dirs) > 0 {
-		if _, err := s.run(ctx, removeScript, append([]string{"-rf"}, dirs...)...); err != nil {
+		if _, err := s.run(ctx, statescript.RemoveScript, append([]string{"-rf"}, dirs...)...); err != nil {
 			s.log.Debug("state files of dead processes were not removed", "sandbox", s.info.SandboxID, "error", err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/elsewhere-sh/elsewhere/internal/lockfile"
 	"github.com/elsewhere-sh/elsewhere/internal/privatedir"
 )
 
@@ -112,11 +113,20 @@ func (c controlDir) reap(own string) {
 		if id == own || !stale(file) {
 			continue
 		}
-		lock := flock.New(file, flock.SetPermissions(0o600))
-		if ok, err := lock.TryLock(); err == nil && ok && !inUse(c.path, id) && !inUse(c.path, learnerOf(id)) {
-			removeAll(c.path, id)
-		}
+		lock := flock.New(file, flock.SetFlag(os.O_RDWR)) // without O_CREATE: it may be gone
+		c.reapUnder(lock, id)
 		_ = lock.Close()
+	}
+}
+
+// reapUnder removes the files of a destination under its lock, which it takes. Where another process has removed the lock, or
+// has used it since it was looked at, the files are whose who connects now.
+func (c controlDir) reapUnder(lock *flock.Flock, id string) {
+	if ok, err := lock.TryLock(); err != nil || !ok || !lockfile.Current(lock) || !stale(lock.Path()) {
+		return
+	}
+	if !inUse(c.path, id) && !inUse(c.path, learnerOf(id)) {
+		removeAll(c.path, id)
 	}
 }
 

@@ -72,7 +72,9 @@ func attach(ctx context.Context, socket string) (*master, error) {
 	return nil, errDead
 }
 
-// clearAway removes the files of a master that does not answer and that nobody uses.
+// clearAway removes the files of a master that does not answer and that nobody uses. A lock that another process has removed before
+// does no harm: the name is random and never used again, and the socket, without which nobody comes to use the master, goes before
+// the lock.
 func clearAway(socket string) {
 	lock := flock.New(lockFile(socket), flock.SetPermissions(0o600))
 	defer lock.Close()

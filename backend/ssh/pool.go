@@ -14,6 +14,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
+	"github.com/elsewhere-sh/elsewhere/internal/lockfile"
 )
 
 // pool is the connections to one destination that this sandbox uses. A server lets a connection carry so many sessions
@@ -381,9 +382,7 @@ func (p *pool) lockConnect() (*flock.Flock, error) {
 			_ = lock.Close()
 			return nil, err
 		}
-		held, err := lock.Stat()
-		named, nerr := os.Stat(file)
-		if err == nil && nerr == nil && os.SameFile(held, named) {
+		if lockfile.Current(lock) {
 			_ = os.WriteFile(file, []byte(p.control.home), 0o600) // see stale, which goes by its age otherwise
 			return lock, nil
 		}

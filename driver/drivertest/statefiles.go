@@ -2,10 +2,13 @@ package drivertest
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gofrs/flock"
 )
 
 // stateFileGroup: how state is kept (SPEC 1.5).
@@ -51,6 +54,25 @@ func stateFileGroup() group {
 			})
 			s.want(`echo $A`, "39\n")
 		}},
+		{name: "a named session that is closed leaves its last versions alone", needs: []Need{NeedReopen}, run: func(t *test) {
+			b := t.own(boxSpec{})
+			s := b.session("dev")
+			s.want(`:`, "")
+			s.flush()
+			// What a call has loaded stays while it runs, however many versions come after it.
+			p := s.start(`: > @D/on; until [ -e @D/off ]; do sleep 0.02; done`)
+			s.await("@D/on")
+			for i := range 8 {
+				s.want(fmt.Sprintf(`export A=%d`, i), "")
+				s.flush()
+			}
+			s.write("@D/off", "")
+			p.wait().code(0)
+			s.close()
+			t.eventually("the versions before the last ones are gone", time.Second, func() bool { return len(states(b)) <= 4 })
+			b.again().session("dev").want(`echo $A`, "7\n")
+		}},
+		{name: "nothing stays of a removed session that a killed process used", needs: []Need{NeedReopen, NeedHostChildren}, slow: true, run: killedBeforeItsState},
 		{name: "throw-away state goes when the session is closed", run: func(t *test) {
 			b := t.own(boxSpec{})
 			s := b.session("")
@@ -201,6 +223,47 @@ func stateFileCount(b *box) string {
 func stateFileList(b *box) string {
 	info := b.sb.Info()
 	return fmt.Sprintf(`for f in %s/* %s/*; do [ ! -s "$f" ] || { stat -c '%%n %%s %%y' "$f"; head -c 120 "$f" | head -n 1; }; done`, quote(info.PrivateDir), quote(info.StateDir))
+}
+
+// killedBeforeItsState kills another process in the moment in which a call of its has written its state and the session does not
+// have it yet, and removes the session.
+func killedBeforeItsState(t *test) {
+	b := t.own(boxSpec{})
+	look := &session{t: t, b: b}
+	on, off := look.d()+"/on", look.d()+"/off"
+	h := b.host(childJob{
+		Session: "dev", First: []string{`export A=1`}, Ahead: 1, Await: []string{on},
+		Call: `export A=drivertest-late; : > ` + on + `; until [ -e ` + off + ` ]; do sleep 0.02; done`,
+	})
+	files, _ := filepath.Glob(filepath.Join(b.place.HermesHome, "elsewhere", "sessions", "*", "*", "dev.json.lock"))
+	if len(files) != 1 {
+		t.Fatalf("the session's lock is none of %q", files)
+	}
+	lock := flock.New(files[0])
+	t.Cleanup(func() { _ = lock.Close() })
+	if err := lock.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	look.write(off, "")
+	written := func() bool { return b.observe(`grep -l drivertest-late `+quote(b.sb.Info().StateDir)+`/*`) != "" }
+	t.eventually("the state is written", hang/6, written)
+	h.kill()
+	if !written() {
+		t.Fatal("the state has gone again: the case proves nothing")
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b = b.again()
+	if err := b.sb.RemoveSession(t.ctx(), "dev"); err != nil {
+		t.Fatal(err)
+	}
+	t.eventually("no state file is left", grace, func() bool { return len(states(b)) == 0 })
+}
+
+// states gives the names of the files in the state directory that calls have written.
+func states(b *box) []string {
+	return strings.Fields(b.observe(`ls ` + quote(b.sb.Info().StateDir) + ` | grep -xE '[0-9a-f]{32}'`))
 }
 
 // manyExports is bash text that exports BASE_0 to BASE_n-1.

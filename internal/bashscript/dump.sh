@@ -18,6 +18,8 @@ LC_ALL=C
 builtin export -n LC_ALL PWD OLDPWD BASH_EXECUTION_STRING "${!ew_@}"
 builtin shopt -q extglob && ew_extglob=1 || ew_extglob=
 [[ ! $ew_trap ]] || builtin unset -f trap
+# The record becomes a comment of the state: whose file this is has to be known also when no call runs with it any more.
+builtin read -r ew_record 2>/dev/null <"$ew_slot"
 ew_old=
 if [[ ! $ew_new ]]; then
 	builtin compgen -e >|"$ew_slot" && while IFS= builtin read -r ew_n; do
@@ -29,7 +31,8 @@ if [[ ! $ew_new ]]; then
 	done <"$ew_slot"
 fi 2>/dev/null
 [[ -f $ew_slot ]] && {
-	builtin umask -p &&
+	builtin printf '#%s\n' "$ew_record" &&
+		builtin umask -p &&
 		builtin printf 'ew_extglob=%s\new_oldpwd=%q\new_late=%q\new_builtin=%q\n' "$ew_extglob" "${OLDPWD-}" "$ew_late" "$ew_builtin" &&
 		if [[ $ew_new ]]; then builtin export -p; else builtin printf '%s' "$ew_old"; fi &&
 		builtin alias -p &&
@@ -38,8 +41,8 @@ fi 2>/dev/null
 		builtin printf 'ew_funcs=1\n'
 } 2>/dev/null >|"$ew_slot" && ew_kind=S || ew_kind=F
 if [[ $ew_kind$ew_from == S?* ]]; then
-	# Did this call change anything?
-	builtin mapfile ew_old <"$ew_from" && builtin mapfile ew_q <"$ew_slot" && [[ ${ew_old[*]} == "${ew_q[*]}" ]] && ew_kind=U
+	# Did this call change anything but the record?
+	builtin mapfile -s 1 ew_old <"$ew_from" && builtin mapfile -s 1 ew_q <"$ew_slot" && [[ ${ew_old[*]} == "${ew_q[*]}" ]] && ew_kind=U
 fi 2>/dev/null
 builtin printf '%s' "$ew_token$ew_kind" >&"$ew_fd" 2>/dev/null
 # Of what signal a bash dies its end alone tells.

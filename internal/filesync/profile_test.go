@@ -384,6 +384,21 @@ func TestWhatADeadProcessLeftGoes(t *testing.T) {
 	}
 }
 
+// The other process had opened the lock before this one had it, and removed the stage in the next moment.
+func TestAStageThatWasRemovedWhileItWasLockedIsNotUsed(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	must(t, err)
+	defer root.Close()
+	s, err := openStage(root)
+	must(t, err)
+	defer s.close()
+	must(t, s.take())
+	must(t, root.RemoveAll(s.name))
+	if s.take() == nil {
+		t.Error("it is used")
+	}
+}
+
 func TestAReadOnlyFarHomeIsAnErrorThatSaysSo(t *testing.T) {
 	h := newHomes(t)
 	h.far = "/proc/sys" // nobody writes there

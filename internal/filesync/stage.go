@@ -2,6 +2,7 @@ package filesync
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/elsewhere-sh/elsewhere/internal/lockfile"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
 
@@ -29,14 +31,23 @@ func openStage(root *os.Root) (*stage, error) {
 			return nil, err
 		}
 		s.lock = flock.New(filepath.Join(root.Name(), s.name, "lock"), flock.SetPermissions(0o600))
-		ok, err := s.lock.TryLock()
-		if err == nil && ok {
+		err := s.take()
+		if err == nil {
 			return s, nil
 		}
 		errs = append(errs, err)
 		s.close()
 	}
 	return nil, errors.Join(append(errs, errors.New("the directory for files on their way cannot be locked"))...)
+}
+
+// take locks the stage, unless another process has locked it, or has removed it with its lock, in between.
+func (s *stage) take() error {
+	ok, err := s.lock.TryLock()
+	if err == nil && (!ok || !lockfile.Current(s.lock)) {
+		err = fmt.Errorf("another process has taken %s for a dead one's", s.lock.Path())
+	}
+	return err
 }
 
 func (s *stage) close() {

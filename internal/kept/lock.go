@@ -14,6 +14,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
+	"github.com/elsewhere-sh/elsewhere/internal/lockfile"
 )
 
 // LookWait bounds the wait for a process that makes or removes a sandbox where a listing goes on without, and ChangeWait where something is to
@@ -126,7 +127,7 @@ func (l *Lock) Make(ctx context.Context) (done func(), err error) {
 			}
 			return nil, fmt.Errorf("another process has been making or removing this sandbox for too long (%s): %w", l.make.Path(), err)
 		}
-		if l.valid() {
+		if lockfile.Current(l.make) {
 			return func() { _ = l.make.Unlock() }, nil
 		}
 		// Whoever had it has removed the file with the sandbox (Discard): the one that counts is another one now.
@@ -134,16 +135,6 @@ func (l *Lock) Make(ctx context.Context) (done func(), err error) {
 			return nil, err
 		}
 	}
-}
-
-// valid tells whether the file that is locked is the one that other processes find.
-func (l *Lock) valid() bool {
-	locked, err := l.make.Stat()
-	if err != nil {
-		return false
-	}
-	found, err := os.Stat(l.make.Path())
-	return err == nil && os.SameFile(locked, found)
 }
 
 // Discard removes the files of the lock of a sandbox that is gone, unless somebody uses it. Call it with the right to make and
