@@ -474,6 +474,63 @@ func glob(t *testing.T, pattern string) []string {
 	return files
 }
 
+func TestAnotherNetworkNeverCostsTheFilesThatAreKept(t *testing.T) {
+	w := newWorld(t)
+	sb := w.open("web")
+	w.want(w.session(sb, ""), `echo kept > ~/file`, "")
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	id := w.one()
+	w.settings["daytona_network_block_all"] = "true"
+	other, err := w.tryOpen(elsewhere.SandboxOptions{Task: "web"})
+	if err == nil {
+		_ = other.Close(w.ctx())
+	}
+	if !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), `network (made with "open", now "none")`) || !strings.Contains(err.Error(), "sandbox reset") {
+		t.Errorf("%v", err)
+	}
+	if w.one() != id {
+		t.Error("it was made again")
+	}
+	delete(w.settings, "daytona_network_block_all")
+	w.want(w.session(w.open("web"), ""), `cat ~/file`, "kept\n")
+}
+
+func TestAnOpeningThatFailsLeavesNothingAwake(t *testing.T) {
+	w := newWorld(t)
+	if err := w.open("web").Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	id := w.one()
+	stopped := func() bool { return w.srv.State(id) == "stopped" }
+	w.await("it has stopped", stopped)
+	w.settings["cwd"] = "/nowhere"
+	if _, err := w.tryOpen(elsewhere.SandboxOptions{Task: "web"}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "/nowhere") {
+		t.Errorf("%v", err)
+	}
+	if w.srv.Requests("POST /sandbox/{}/start") != 1 {
+		t.Error("it was not started: this test shows nothing")
+	}
+	w.await("it sleeps again", stopped)
+
+	delete(w.settings, "cwd")
+	w.srv.Fail("POST /toolbox", 1, emulator.Fault{Hang: true})
+	ctx, cancel := context.WithCancel(w.ctx())
+	asked := w.srv.Requests("POST /toolbox")
+	opened := make(chan error, 1)
+	go func() {
+		_, err := elsewhere.OpenSandbox(ctx, w.config(), &elsewhere.SandboxOptions{Task: "web", Environ: w.environ})
+		opened <- err
+	}()
+	w.await("it is looked at", func() bool { return w.srv.Requests("POST /toolbox") > asked })
+	cancel()
+	if err := <-opened; err == nil {
+		t.Error("it was opened")
+	}
+	w.await("it sleeps again after an opening that was given up", stopped)
+}
+
 func TestForwardedSecretsReachTheCommandAlone(t *testing.T) {
 	w := newWorld(t)
 	const secret = "s3cret-of-the-caller"

@@ -76,6 +76,7 @@ func (s *sandbox) tryEnsure(ctx context.Context) error {
 // resume has the next session of a sandbox begin whose last one has ended.
 func (s *sandbox) resume(ctx context.Context, old *state) error {
 	s.progress("starting the sandbox " + s.plan.name)
+	s.woke = true
 	st, err := s.api.get(ctx, s.plan.name, true)
 	switch status := cloudhttp.StatusOf(err); {
 	case err == nil:
@@ -94,6 +95,21 @@ func (s *sandbox) resume(ctx context.Context, old *state) error {
 	}
 	s.say("the sandbox had ended and was started again: what ran in it is gone, " + how)
 	return s.await(ctx, st)
+}
+
+// lieDown ends the session that an opening began which then failed, unless another process uses it: nobody would close it. What is
+// stored stays.
+func (s *sandbox) lieDown(ctx context.Context) {
+	if used, err := s.lock.InUse(); err != nil || used {
+		return
+	}
+	st, err := s.api.get(ctx, s.plan.name, false)
+	if err == nil && (st.Run.Status == "running" || st.Run.Status == "pending") {
+		_, err = s.api.stop(ctx, st.Run.ID)
+	}
+	if err != nil && cloudhttp.StatusOf(err) != http.StatusNotFound {
+		s.log.Warn("a sandbox that was started and cannot be used was not stopped; it stops by itself", "sandbox", s.plan.name, "after", s.plan.life, "error", err)
+	}
 }
 
 // giveUp removes a sandbox whose files of last are gone at the service, so that the next one starts from what the record has, or else

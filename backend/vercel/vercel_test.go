@@ -688,6 +688,25 @@ func TestADeadOwnersSandboxLapsesAndIsReaped(t *testing.T) {
 	}
 }
 
+func TestAnOpeningThatFailsLeavesNothingAwake(t *testing.T) {
+	w := newWorld(t)
+	if err := w.open("web").Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	name := w.one()
+	stopped := func() bool { return w.srv.State(name) == "stopped" }
+	w.await("it has stopped", stopped)
+	sessions := w.srv.Requests("POST /v2/sandboxes/sessions/{}/stop")
+	w.settings["cwd"] = "/nowhere"
+	if _, err := w.tryOpen(elsewhere.SandboxOptions{Task: "web"}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "/nowhere") {
+		t.Errorf("%v", err)
+	}
+	w.await("it has stopped again", stopped)
+	if w.srv.Requests("POST /v2/sandboxes/sessions/{}/stop") != sessions+1 {
+		t.Error("it was not stopped by a request: this test shows nothing")
+	}
+}
+
 func TestForwardedSecretsReachTheCommandAlone(t *testing.T) {
 	w := newWorld(t)
 	const secret = "s3cret-of-the-caller"
