@@ -497,6 +497,26 @@ func TestAnotherNetworkNeverCostsTheFilesThatAreKept(t *testing.T) {
 	w.want(w.session(w.open("web"), ""), `cat ~/file`, "kept\n")
 }
 
+func TestPruningLeavesWhatHoldsItsFiles(t *testing.T) {
+	w := newWorld(t)
+	sb := w.open("web")
+	w.want(w.session(sb, ""), `echo kept > ~/file`, "")
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	id := w.one()
+	w.await("it has stopped", func() bool { return w.srv.State(id) == "stopped" })
+	all, err := elsewhere.OpenSandboxes(w.ctx(), w.config(), "daytona", &elsewhere.SandboxOptions{Environ: w.environ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	if removed, err := all.Prune(w.ctx()); err != nil || len(removed) != 0 {
+		t.Errorf("%v %v", removed, err)
+	}
+	w.want(w.session(w.open("web"), ""), `cat ~/file`, "kept\n")
+}
+
 func TestAnOpeningThatFailsLeavesNothingAwake(t *testing.T) {
 	w := newWorld(t)
 	if err := w.open("web").Close(w.ctx()); err != nil {

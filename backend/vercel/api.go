@@ -288,6 +288,20 @@ func (a *api) newest(ctx context.Context, name string) (snapshot string, err err
 	}
 }
 
+// storedAt tells when a snapshot was made.
+func (a *api) storedAt(ctx context.Context, id string) (time.Time, error) {
+	var answer struct {
+		Snapshot struct {
+			Created int64 `json:"createdAt"`
+		}
+	}
+	err := a.ask(ctx, cloudhttp.Request{Method: http.MethodGet, Path: "/v2/sandboxes/snapshots/" + url.PathEscape(id), Into: &answer})
+	if err == nil && answer.Snapshot.Created == 0 {
+		err = errors.New("Vercel does not say when a snapshot was made")
+	}
+	return stamp(answer.Snapshot.Created), err
+}
+
 // before gives the id of what was stored of a sandbox before the snapshot that is gone, "" where there is nothing.
 func (a *api) before(ctx context.Context, name, gone string) (snapshot string, err error) {
 	var page struct {

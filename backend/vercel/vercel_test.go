@@ -688,6 +688,45 @@ func TestADeadOwnersSandboxLapsesAndIsReaped(t *testing.T) {
 	}
 }
 
+func TestTheResultSaysWhenTheFilesWereStored(t *testing.T) {
+	w := newWorld(t)
+	if err := w.open("web").Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	stored := w.srv.Snapshots(w.account)
+	if len(stored) != 1 {
+		t.Fatalf("%v is stored", stored)
+	}
+	at := w.srv.StoredAt(w.account, stored[0])
+	w.await("the second is over", func() bool { return time.Now().Unix() > at.Unix() })
+	sb := w.open("web")
+	w.run(w.session(sb, ""), "echo lost > ~/file", nil)
+	w.srv.Abort(w.one()) // with nothing stored
+	_ = sb.Close(w.ctx())
+	r := w.want(w.session(w.open("web"), ""), `ls ~/file 2>/dev/null`, "")
+	if text := strings.Join(r.Notices, " "); !strings.Contains(text, "as they were stored at "+at.Format(time.DateTime)+", since it had aborted") {
+		t.Errorf("stored at %v: %q", at.Format(time.DateTime), r.Notices)
+	}
+}
+
+func TestPruningLeavesWhatHoldsItsFiles(t *testing.T) {
+	w := newWorld(t)
+	sb := w.open("web")
+	w.want(w.session(sb, ""), `echo kept > ~/file`, "")
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	all, err := elsewhere.OpenSandboxes(w.ctx(), w.config(), "vercel", &elsewhere.SandboxOptions{Environ: w.environ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	if removed, err := all.Prune(w.ctx()); err != nil || len(removed) != 0 {
+		t.Errorf("%v %v", removed, err)
+	}
+	w.want(w.session(w.open("web"), ""), `cat ~/file`, "kept\n")
+}
+
 func TestAnOpeningThatFailsLeavesNothingAwake(t *testing.T) {
 	w := newWorld(t)
 	if err := w.open("web").Close(w.ctx()); err != nil {
