@@ -320,6 +320,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrUnavailable) || !strings.Contains(err.Error(), "DAYTONA_API_KEY") {
 		t.Errorf("a wrong key: %v", err)
 	}
+	w.environ[3] = "DAYTONA_API_KEY=good\n"
+	asked := srv.Requests("")
+	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "DAYTONA_API_KEY has a line break") || srv.Requests("") != asked {
+		t.Errorf("a key with a line break: %v", err)
+	}
 	w.environ[3] = "X="
 	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "DAYTONA_API_KEY") {
 		t.Errorf("no key: %v", err)
@@ -472,6 +477,15 @@ func glob(t *testing.T, pattern string) []string {
 		t.Fatalf("%s: %v", pattern, err)
 	}
 	return files
+}
+
+func TestTheShortestGraceIsLivedWith(t *testing.T) {
+	w := newWorld(t)
+	w.settings["orphan_grace"] = "1ns"
+	sb := w.open("web")
+	s := w.session(sb, "")
+	w.want(s, `echo one`, "one\n")
+	w.want(s, `echo two`, "two\n")
 }
 
 func TestAnotherNetworkNeverCostsTheFilesThatAreKept(t *testing.T) {

@@ -123,6 +123,11 @@ func connect(req driver.OpenRequest) (*api, error) {
 	default:
 		return nil, failure(driver.KindConfig, "VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID go together: %s is not set; set all three", strings.Join(missing, " and "))
 	}
+	for _, name := range []string{"vercel_token", "vercel_oidc_token", "vercel_team_id", "vercel_project_id"} {
+		if err := cloudbox.CheckToken(cfg.String(name), cfg.Origin(name)); err != nil {
+			return nil, err
+		}
+	}
 	base := strings.TrimRight(cfg.String("vercel_api_url"), "/")
 	if base == "" {
 		base = service

@@ -561,6 +561,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		word    string
 	}{
 		{"a wrong token", []string{"VERCEL_TOKEN=wrong", "VERCEL_TEAM_ID=t", "VERCEL_PROJECT_ID=p"}, elsewhere.ErrUnavailable, "VERCEL_TOKEN"},
+		{"a token of two lines", []string{"VERCEL_TOKEN=a\nb", "VERCEL_TEAM_ID=t", "VERCEL_PROJECT_ID=p"}, elsewhere.ErrConfig, "VERCEL_TOKEN has a line break"},
 		{"nobody", nil, elsewhere.ErrConfig, "VERCEL_OIDC_TOKEN"},
 		{"a part", []string{"VERCEL_TOKEN=x"}, elsewhere.ErrConfig, "VERCEL_TEAM_ID and VERCEL_PROJECT_ID is not set"},
 		{"no OIDC token", []string{"VERCEL_OIDC_TOKEN=x"}, elsewhere.ErrConfig, "vercel env pull"},
