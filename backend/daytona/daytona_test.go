@@ -479,6 +479,35 @@ func glob(t *testing.T, pattern string) []string {
 	return files
 }
 
+func TestACutConnectionIsNoLoginFilesDoing(t *testing.T) {
+	srv := serve(t)
+	w := worldOf(t, srv, srv.NewAccount(&emulator.Account{Files: map[string]string{
+		".bash_profile": "echo >>~/reading; until [[ -e ~/go ]]; do sleep 0.1; done; export FROM_PROFILE=yes",
+	}}))
+	sb := w.open("web")
+	type end struct {
+		r   *elsewhere.Result
+		err error
+	}
+	done := make(chan end, 1)
+	go func() {
+		s, err := sb.Session(w.ctx(), "dev")
+		if err != nil {
+			done <- end{nil, err}
+			return
+		}
+		r, err := s.Run(w.ctx(), `echo "$FROM_PROFILE"`, nil)
+		done <- end{r, err}
+	}()
+	w.await("the login file is read", func() bool { return w.see(w.one(), "cat ~/reading 2>/dev/null") != "" })
+	srv.CutStreams()
+	w.see(w.one(), "touch ~/go")
+	got := <-done
+	if got.err != nil || string(got.r.Output) != "yes\n" || strings.Contains(strings.Join(got.r.Notices, " "), "left out") {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestTheShortestGraceIsLivedWith(t *testing.T) {
 	w := newWorld(t)
 	w.settings["orphan_grace"] = "1ns"
