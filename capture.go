@@ -91,7 +91,8 @@ func (s *Session) loginFiles() []loginFile {
 }
 
 // capture makes the first state. A file that calls exit keeps what it had set, and those after it are read on top; one that
-// hangs, or that replaces or kills the shell, is left out; each is said once. All of it together is bounded.
+// hangs, or that replaces or kills the shell, is left out; each is said once. Where the connection to the shell broke that is nobody's doing, as
+// far as is known, and the file is read again. All of it together is bounded.
 func (s *Session) capture(ctx context.Context) error {
 	limit := s.sb.cfg.Duration("shell_init_timeout")
 	if limit <= 0 {
@@ -99,7 +100,7 @@ func (s *Session) capture(ctx context.Context) error {
 	}
 	deadline := time.Now().Add(limit)
 	files := s.loginFiles()
-	from, at := stateRef{private: s.file == nil}, 0
+	from, at, broken := stateRef{private: s.file == nil}, 0, 0
 	for {
 		left := time.Until(deadline)
 		if at < len(files) && left < limit/10 {
@@ -111,6 +112,14 @@ func (s *Session) capture(ctx context.Context) error {
 		c, err := s.captureOnce(ctx, from, files[at:], slice)
 		if err != nil {
 			return err
+		}
+		if c.lost != nil {
+			if _, err := s.sb.reopen(ctx, c.at); err != nil {
+				return err
+			}
+			if broken++; broken <= startTries {
+				continue
+			}
 		}
 		if c.state.path != "" {
 			if from.path != "" && from.path != c.state.path {
@@ -141,6 +150,8 @@ type captured struct {
 	complete bool     // it came to its end
 	file     int      // the number of the last file that was begun, from 1
 	why      string
+	lost     error // the connection to the shell broke, at this place; nil for another end
+	at       *place
 }
 
 // shellToCapture starts a shell that has loaded from; one that ends before it is ready is tried again.
@@ -181,7 +192,9 @@ func (s *Session) captureOnce(ctx context.Context, from stateRef, files []loginF
 		// What its end cut short must not become a named session's first state.
 		return captured{}, wrap(errText("the session was closed while its login files were read"), driver.KindCanceled, "session", s.sb.backend, s.name, "")
 	}
-	return s.readCapture(ctx, c), nil
+	out := s.readCapture(ctx, c)
+	out.at = sh.at
+	return out, nil
 }
 
 func (s *Session) readCapture(ctx context.Context, c *call) captured {
@@ -198,6 +211,9 @@ func (s *Session) readCapture(ctx context.Context, c *call) captured {
 		out.why = "did not end"
 	case c.cause == Signaled:
 		out.why = "ended the shell with signal " + c.signal
+	case c.cause == Lost:
+		out.lost = c.lost
+		out.why = "broke the connection to its shell: " + c.lost.Error()
 	default:
 		out.why = "replaced or ended the shell"
 	}

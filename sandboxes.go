@@ -181,14 +181,15 @@ func (all *Sandboxes) forgetSessions(task string) (removed []string, err error) 
 }
 
 // Prune removes, data aside, every sandbox that no living process uses and that is stopped, and those that the reaper
-// removes. It returns their tasks. One that cannot be removed does not stop the rest.
+// removes. One that persists and is kept with its files by its engine stays, since they would go with it. It returns the tasks of those that
+// went. One that cannot be removed does not stop the rest.
 func (all *Sandboxes) Prune(ctx context.Context) (removed []string, err error) {
 	removed, err = all.keeper.Reap(ctx)
 	errs := []error{all.wrap(err, "reap", "")}
 	infos, err := all.List(ctx)
 	errs = append(errs, err)
 	for _, info := range infos {
-		if info.InUse || info.State == driver.StateRunning || info.State == driver.StatePaused || info.State == driver.StateData {
+		if info.InUse || info.HoldsFiles || info.State == driver.StateRunning || info.State == driver.StatePaused || info.State == driver.StateData {
 			continue
 		}
 		if _, err := all.Remove(ctx, info.Task, false); err != nil {

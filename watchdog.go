@@ -175,7 +175,7 @@ func (w *watchdog) mind(proc driver.Process) {
 	}()
 	var beat <-chan time.Time
 	if w.p.info.Lease {
-		ticker := time.NewTicker(min(time.Minute, w.p.sb.orphanGrace/4))
+		ticker := time.NewTicker(max(time.Second/4, min(time.Minute, w.p.sb.orphanGrace/4)))
 		defer ticker.Stop()
 		beat = ticker.C
 	}

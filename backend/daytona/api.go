@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudhttp"
 )
 
@@ -78,6 +79,11 @@ func connect(req driver.OpenRequest) (*api, error) {
 		return nil, failure(driver.KindConfig, "daytona needs a key: set DAYTONA_API_KEY (make one at https://app.daytona.io/dashboard/keys), or DAYTONA_JWT_TOKEN and DAYTONA_ORGANIZATION_ID")
 	case key == "" && organization == "":
 		return nil, failure(driver.KindConfig, "DAYTONA_JWT_TOKEN needs the organization beside it: set DAYTONA_ORGANIZATION_ID")
+	}
+	for _, name := range []string{"daytona_api_key", "daytona_jwt_token", "daytona_organization_id"} {
+		if err := cloudbox.CheckToken(cfg.String(name), cfg.Origin(name)); err != nil {
+			return nil, err
+		}
 	}
 	base, err := address(cfg.String("daytona_api_url"))
 	if err != nil {

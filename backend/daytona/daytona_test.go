@@ -321,6 +321,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrUnavailable) || !strings.Contains(err.Error(), "DAYTONA_API_KEY") {
 		t.Errorf("a wrong key: %v", err)
 	}
+	w.environ[3] = "DAYTONA_API_KEY=good\n"
+	asked := srv.Requests("")
+	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "DAYTONA_API_KEY has a line break") || srv.Requests("") != asked {
+		t.Errorf("a key with a line break: %v", err)
+	}
 	w.environ[3] = "X="
 	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "DAYTONA_API_KEY") {
 		t.Errorf("no key: %v", err)
@@ -473,6 +478,121 @@ func glob(t *testing.T, pattern string) []string {
 		t.Fatalf("%s: %v", pattern, err)
 	}
 	return files
+}
+
+func TestACutConnectionIsNoLoginFilesDoing(t *testing.T) {
+	srv := serve(t)
+	w := worldOf(t, srv, srv.NewAccount(&emulator.Account{Files: map[string]string{
+		".bash_profile": "echo >>~/reading; until [[ -e ~/go ]]; do sleep 0.1; done; export FROM_PROFILE=yes",
+	}}))
+	sb := w.open("web")
+	type end struct {
+		r   *elsewhere.Result
+		err error
+	}
+	done := make(chan end, 1)
+	go func() {
+		s, err := sb.Session(w.ctx(), "dev")
+		if err != nil {
+			done <- end{nil, err}
+			return
+		}
+		r, err := s.Run(w.ctx(), `echo "$FROM_PROFILE"`, nil)
+		done <- end{r, err}
+	}()
+	w.await("the login file is read", func() bool { return w.see(w.one(), "cat ~/reading 2>/dev/null") != "" })
+	srv.CutStreams()
+	w.see(w.one(), "touch ~/go")
+	got := <-done
+	if got.err != nil || string(got.r.Output) != "yes\n" || strings.Contains(strings.Join(got.r.Notices, " "), "left out") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestTheShortestGraceIsLivedWith(t *testing.T) {
+	w := newWorld(t)
+	w.settings["orphan_grace"] = "1ns"
+	sb := w.open("web")
+	s := w.session(sb, "")
+	w.want(s, `echo one`, "one\n")
+	w.want(s, `echo two`, "two\n")
+}
+
+func TestAnotherNetworkNeverCostsTheFilesThatAreKept(t *testing.T) {
+	w := newWorld(t)
+	sb := w.open("web")
+	w.want(w.session(sb, ""), `echo kept > ~/file`, "")
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	id := w.one()
+	w.settings["daytona_network_block_all"] = "true"
+	other, err := w.tryOpen(elsewhere.SandboxOptions{Task: "web"})
+	if err == nil {
+		_ = other.Close(w.ctx())
+	}
+	if !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), `network (made with "open", now "none")`) || !strings.Contains(err.Error(), "sandbox reset") {
+		t.Errorf("%v", err)
+	}
+	if w.one() != id {
+		t.Error("it was made again")
+	}
+	delete(w.settings, "daytona_network_block_all")
+	w.want(w.session(w.open("web"), ""), `cat ~/file`, "kept\n")
+}
+
+func TestPruningLeavesWhatHoldsItsFiles(t *testing.T) {
+	w := newWorld(t)
+	sb := w.open("web")
+	w.want(w.session(sb, ""), `echo kept > ~/file`, "")
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	id := w.one()
+	w.await("it has stopped", func() bool { return w.srv.State(id) == "stopped" })
+	all, err := elsewhere.OpenSandboxes(w.ctx(), w.config(), "daytona", &elsewhere.SandboxOptions{Environ: w.environ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	if removed, err := all.Prune(w.ctx()); err != nil || len(removed) != 0 {
+		t.Errorf("%v %v", removed, err)
+	}
+	w.want(w.session(w.open("web"), ""), `cat ~/file`, "kept\n")
+}
+
+func TestAnOpeningThatFailsLeavesNothingAwake(t *testing.T) {
+	w := newWorld(t)
+	if err := w.open("web").Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	id := w.one()
+	stopped := func() bool { return w.srv.State(id) == "stopped" }
+	w.await("it has stopped", stopped)
+	w.settings["cwd"] = "/nowhere"
+	if _, err := w.tryOpen(elsewhere.SandboxOptions{Task: "web"}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "/nowhere") {
+		t.Errorf("%v", err)
+	}
+	if w.srv.Requests("POST /sandbox/{}/start") != 1 {
+		t.Error("it was not started: this test shows nothing")
+	}
+	w.await("it sleeps again", stopped)
+
+	delete(w.settings, "cwd")
+	w.srv.Fail("POST /toolbox", 1, emulator.Fault{Hang: true})
+	ctx, cancel := context.WithCancel(w.ctx())
+	asked := w.srv.Requests("POST /toolbox")
+	opened := make(chan error, 1)
+	go func() {
+		_, err := elsewhere.OpenSandbox(ctx, w.config(), &elsewhere.SandboxOptions{Task: "web", Environ: w.environ})
+		opened <- err
+	}()
+	w.await("it is looked at", func() bool { return w.srv.Requests("POST /toolbox") > asked })
+	cancel()
+	if err := <-opened; err == nil {
+		t.Error("it was opened")
+	}
+	w.await("it sleeps again after an opening that was given up", stopped)
 }
 
 func TestForwardedSecretsReachTheCommandAlone(t *testing.T) {

@@ -85,7 +85,7 @@ func (s *sandbox) decide(ctx context.Context, b *box) (replaced bool, err error)
 	}
 	action, diff := kept.Decide(found, s.plan.settings)
 	differs := kept.Describe(diff, had, s.plan.settings)
-	if action == kept.Refuse {
+	if action == kept.Refuse || found.Persistent { // whose files are in it, and would go with it
 		why := "it is kept, with its files"
 		if found.InUse {
 			why = "another process uses it"
@@ -201,7 +201,7 @@ func (s *sandbox) run(ctx context.Context, b *box) error {
 			if asked {
 				return false, nil
 			}
-			asked, was = true, now.State
+			asked, was, s.woke = true, now.State, id
 			s.progress("starting the sandbox " + s.plan.name)
 			err := s.api.change(ctx, id, "start")
 			if status := cloudhttp.StatusOf(err); status == http.StatusConflict || status == http.StatusBadRequest {
@@ -219,6 +219,16 @@ func (s *sandbox) run(ctx context.Context, b *box) error {
 		s.progress("waiting for the sandbox " + s.plan.name + ": " + now.State)
 		return false, nil // it changes
 	})
+}
+
+// lieDown stops a sandbox that an opening started which then failed, unless another process uses it: nobody would close it.
+func (s *sandbox) lieDown(ctx context.Context) {
+	if used, err := s.lock.InUse(); err != nil || used {
+		return
+	}
+	if err := s.api.stop(ctx, s.plan.name, s.woke); err != nil {
+		s.log.Warn("a sandbox that was started and cannot be used was not stopped; it stops by itself", "sandbox", s.plan.name, "after", fmt.Sprintf("%d idle minutes", s.plan.body.AutoStop), "error", err)
+	}
 }
 
 // stop asks for a stop; it goes on behind. One that does not run is no error.

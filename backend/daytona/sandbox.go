@@ -34,8 +34,9 @@ type sandbox struct {
 	around  *cloudbox.Surroundings
 	files   *cloudbox.Files // nil where none are synchronised
 
-	made       bool // by this opening
-	unanswered int  // requests to make it
+	made       bool   // by this opening
+	woke       string // the id of what this opening has started, "" for nothing
+	unanswered int    // requests to make it
 	old        atomic.Bool
 
 	bashes *cloudbox.Bashes[cloudbox.Bash]
@@ -85,17 +86,24 @@ func (s *sandbox) open(ctx context.Context) error {
 		}
 		defer done()
 	}
-	if err := s.ensure(ctx); err != nil {
-		return err
+	err := s.ensure(ctx)
+	entering := err == nil
+	if entering {
+		err = s.enter(ctx)
 	}
-	err := s.enter(ctx)
 	if err == nil && s.lock != nil {
 		err = s.lock.Use()
 	}
-	if err != nil && s.made {
-		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
-		defer cancel()
-		_ = s.api.remove(rctx, s.box.ID)
+	if err == nil {
+		return nil
+	}
+	ectx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
+	defer cancel()
+	switch {
+	case s.made && entering:
+		_ = s.api.remove(ectx, s.box.ID)
+	case !s.made && s.woke != "":
+		s.lieDown(ectx)
 	}
 	return err
 }

@@ -45,7 +45,10 @@ func (a *account) explain(ctx context.Context, what string, err error) error {
 	if err == nil || kinderr.Of(err) != "" {
 		return err
 	}
-	if ctx.Err() != nil {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("%s: Modal at %s does not answer in time; check the network and https://status.modal.com: %w", what, a.server, ctx.Err())
+	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", what, ctx.Err())
 	}
 	text := plainText(err)

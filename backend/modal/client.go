@@ -1,6 +1,7 @@
 package modal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 )
 
 const (
@@ -92,6 +94,9 @@ func (a *account) credentials(cfg driver.Config, params *sdk.ClientParams, file 
 	a.fix = "make a token with `modal token new`, or at https://modal.com/settings/tokens, and set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
 	switch {
 	case id != "" && secret != "":
+		if err := cmp.Or(cloudbox.CheckToken(params.TokenID, id), cloudbox.CheckToken(params.TokenSecret, secret)); err != nil {
+			return err
+		}
 		a.from = id
 		if id != secret {
 			a.from = "the id from " + id + ", the secret from " + secret

@@ -143,14 +143,14 @@ func (k *keeper) stored() (map[string]snapshot, error) {
 func (k *keeper) info(ctx context.Context, r running) driver.SandboxInfo {
 	return driver.SandboxInfo{
 		Task: r.note.Task, ID: r.sb.SandboxID, Name: r.name, State: driver.StateRunning, Image: r.note.Image, Created: tagTime(r.tags[tagMade]),
-		Persistent: r.tags[tagPersist] == "true", InUse: kept.Used(ctx, k.req.Identity.Home, r.name, false), Exposure: &driver.Exposure{},
+		Persistent: r.tags[tagPersist] == "true", HoldsFiles: r.tags[tagPersist] == "true", InUse: kept.Used(ctx, k.req.Identity.Home, r.name, false), Exposure: &driver.Exposure{},
 	}
 }
 
 // storedInfo is a listing's row of files that are stored and are nowhere in a sandbox.
 func storedInfo(id string, of snapshot) driver.SandboxInfo {
 	return driver.SandboxInfo{
-		Task: of.Task, ID: id, Name: of.Name, State: driver.StateStopped, Image: of.Image, Created: of.At, Persistent: true, Exposure: &driver.Exposure{},
+		Task: of.Task, ID: id, Name: of.Name, State: driver.StateStopped, Image: of.Image, Created: of.At, Persistent: true, HoldsFiles: true, Exposure: &driver.Exposure{},
 	}
 }
 

@@ -1,6 +1,8 @@
 package modal
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +27,21 @@ func planned(t *testing.T, settings map[string]string, environ ...string) (*plan
 		return nil, err
 	}
 	return makePlan(driver.OpenRequest{Config: cfg, Task: "a task", Environ: environ, Identity: driver.Identity{ID: strings.Repeat("a", 32), Profile: "default", Home: home, Owner: strings.Repeat("b", 32)}})
+}
+
+func TestAServiceThatIsSilentIsNamed(t *testing.T) {
+	a := &account{server: "https://modal.example"}
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	err := a.explain(late, "asking for the app x", errors.New("rpc error"))
+	if text := err.Error(); !strings.Contains(text, "asking for the app x") || !strings.Contains(text, "https://modal.example does not answer in time") || classify(err) != driver.KindTimeout {
+		t.Errorf("%v (%s)", err, classify(err))
+	}
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.explain(given, "asking", errors.New("rpc error")); strings.Contains(err.Error(), "in time") || classify(err) != driver.KindCanceled {
+		t.Errorf("%v (%s)", err, classify(err))
+	}
 }
 
 func TestWhatSettingsBecome(t *testing.T) {

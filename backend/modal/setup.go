@@ -116,6 +116,9 @@ func (s *sandbox) setupFailed(ctx context.Context, out string, err error) error 
 	if err == nil {
 		err = fmt.Errorf("its bash answered %q", out[:min(len(out), 200)])
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return failure(driver.KindUnavailable, "the sandbox %s is there, and no bash in it answers within %v; try again, and check https://status.modal.com: %w", s.sb.SandboxID, askWait, err)
+	}
 	if classify(err) == driver.KindLost && !s.fresh {
 		return fmt.Errorf("%w: %s", errAgain, err) // it ran a moment ago
 	}

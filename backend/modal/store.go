@@ -1,6 +1,7 @@
 package modal
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -61,6 +62,14 @@ func recorded(t cloudbox.Table, key string) string {
 	return t.Of(legacy(key))
 }
 
+// odd is what the record has for a key in a form that is not known here, "" for nothing.
+func odd(t cloudbox.Table, key string) string {
+	if recorded(t, key) != "" {
+		return ""
+	}
+	return cmp.Or(t.Odd(key), t.Odd(legacy(key)))
+}
+
 // newest is the last image of ours that is noted for a key and not in the record, "" for none.
 func (n *notes) newest(key string) (id string) {
 	for image, of := range n.Snapshots {
@@ -107,7 +116,7 @@ func (s store) others(key, name string) (string, error) {
 	if id := recorded(table, key); n.foreign(id, name) {
 		return id, nil
 	}
-	return "", nil
+	return odd(table, key), nil
 }
 
 // known are the images that are remembered for a key now: that of the record, and the last one of ours that is not in it.
@@ -136,9 +145,12 @@ func (s store) put(ctx context.Context, id string, of snapshot, known []string) 
 				return false
 			}
 		}
-		if of.Beside = n.foreign(there, of.Name); of.Beside {
+		if n.foreign(there, of.Name) {
 			other = there
 		} else {
+			other = odd(table, of.Key)
+		}
+		if of.Beside = other != ""; !of.Beside {
 			table.Set(of.Key, id)
 			delete(table, legacy(of.Key))
 		}

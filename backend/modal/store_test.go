@@ -36,6 +36,31 @@ func TestTheLaterOfTwoStoredStatesIsRemembered(t *testing.T) {
 	}
 }
 
+// TestWhatHasAnotherFormIsNotReplaced stores files where the record has something that is no id: a later Hermes' form.
+func TestWhatHasAnotherFormIsNotReplaced(t *testing.T) {
+	const key, form = "direct:web", `{"image":"im-hermes"}`
+	for _, at := range []string{key, "web"} {
+		s := newStore(t.TempDir())
+		if err := s.Change(t.Context(), func(table cloudbox.Table, _ *notes) bool { table[at] = []byte(form); return true }); err != nil {
+			t.Fatal(err)
+		}
+		if other, err := s.others(key, "box"); err != nil || strings.Join(strings.Fields(other), "") != form {
+			t.Errorf("%s: %q, %v", at, other, err)
+		}
+		_, other, err := s.put(t.Context(), "im-own", snapshot{Key: key, Name: "box", Task: "web", At: time.Unix(1000, 0)}, nil)
+		if err != nil || strings.Join(strings.Fields(other), "") != form {
+			t.Errorf("%s: %q, %v", at, other, err)
+		}
+		table, err := s.Read()
+		if err != nil || strings.Join(strings.Fields(string(table[at])), "") != form || len(table) != 1 {
+			t.Errorf("%s: the record is %s, %v", at, table, err)
+		}
+		if id, _, noted, err := s.find(key); err != nil || id != "im-own" || !noted {
+			t.Errorf("%s: %q, %v", at, id, err)
+		}
+	}
+}
+
 // TestAClockThatWentBackLosesNothing stores a state whose time is before that of the one it was made from.
 func TestAClockThatWentBackLosesNothing(t *testing.T) {
 	const key = "direct:web"

@@ -123,6 +123,11 @@ func connect(req driver.OpenRequest) (*api, error) {
 	default:
 		return nil, failure(driver.KindConfig, "VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID go together: %s is not set; set all three", strings.Join(missing, " and "))
 	}
+	for _, name := range []string{"vercel_token", "vercel_oidc_token", "vercel_team_id", "vercel_project_id"} {
+		if err := cloudbox.CheckToken(cfg.String(name), cfg.Origin(name)); err != nil {
+			return nil, err
+		}
+	}
 	base := strings.TrimRight(cfg.String("vercel_api_url"), "/")
 	if base == "" {
 		base = service
@@ -286,6 +291,20 @@ func (a *api) newest(ctx context.Context, name string) (snapshot string, err err
 			return "", failure(driver.KindUnavailable, "the service is still storing the files of the sandbox %s (%s): ask for it again later: %w", name, st.Run.Status, err)
 		}
 	}
+}
+
+// storedAt tells when a snapshot was made.
+func (a *api) storedAt(ctx context.Context, id string) (time.Time, error) {
+	var answer struct {
+		Snapshot struct {
+			Created int64 `json:"createdAt"`
+		}
+	}
+	err := a.ask(ctx, cloudhttp.Request{Method: http.MethodGet, Path: "/v2/sandboxes/snapshots/" + url.PathEscape(id), Into: &answer})
+	if err == nil && answer.Snapshot.Created == 0 {
+		err = errors.New("Vercel does not say when a snapshot was made")
+	}
+	return stamp(answer.Snapshot.Created), err
 }
 
 // before gives the id of what was stored of a sandbox before the snapshot that is gone, "" where there is nothing.

@@ -76,6 +76,9 @@ func (s *sandbox) tryEnsure(ctx context.Context) error {
 // resume has the next session of a sandbox begin whose last one has ended.
 func (s *sandbox) resume(ctx context.Context, old *state) error {
 	s.progress("starting the sandbox " + s.plan.name)
+	s.woke = true
+	how := make(chan string, 1)
+	go func() { how <- s.asOf(ctx, old) }()
 	st, err := s.api.get(ctx, s.plan.name, true)
 	switch status := cloudhttp.StatusOf(err); {
 	case err == nil:
@@ -88,12 +91,42 @@ func (s *sandbox) resume(ctx context.Context, old *state) error {
 	default:
 		return err
 	}
-	how := "its files are as they were stored at " + stamp(old.Box.Updated).Format(time.DateTime)
+	s.say("the sandbox had ended and was started again: what ran in it is gone, " + <-how)
+	return s.await(ctx, st)
+}
+
+// asOf says from when the files are on which the next session of a sandbox begins.
+func (s *sandbox) asOf(ctx context.Context, old *state) string {
+	how := "its files are as they were when it was made"
+	if id := old.Box.Snapshot; id != "" {
+		ctx, cancel := context.WithTimeout(ctx, askWait)
+		defer cancel()
+		how = "its files are as they were stored last (" + id + ")"
+		if at, err := s.api.storedAt(ctx, id); err == nil {
+			how = "its files are as they were stored at " + at.Format(time.DateTime)
+		} else {
+			s.log.Debug("it is not known when files were stored", "sandbox", s.plan.name, "stored", id, "error", err)
+		}
+	}
 	if old.Run.Status == "failed" || old.Run.Status == "aborted" {
 		how += ", since it had " + old.Run.Status
 	}
-	s.say("the sandbox had ended and was started again: what ran in it is gone, " + how)
-	return s.await(ctx, st)
+	return how
+}
+
+// lieDown ends the session that an opening began which then failed, unless another process uses it: nobody would close it. What is
+// stored stays.
+func (s *sandbox) lieDown(ctx context.Context) {
+	if used, err := s.lock.InUse(); err != nil || used {
+		return
+	}
+	st, err := s.api.get(ctx, s.plan.name, false)
+	if err == nil && (st.Run.Status == "running" || st.Run.Status == "pending") {
+		_, err = s.api.stop(ctx, st.Run.ID)
+	}
+	if err != nil && cloudhttp.StatusOf(err) != http.StatusNotFound {
+		s.log.Warn("a sandbox that was started and cannot be used was not stopped; it stops by itself", "sandbox", s.plan.name, "after", s.plan.life, "error", err)
+	}
 }
 
 // giveUp removes a sandbox whose files of last are gone at the service, so that the next one starts from what the record has, or else

@@ -38,6 +38,7 @@ type sandbox struct {
 	files  *cloudbox.Files // nil where none are synchronised
 
 	made       bool   // by this opening
+	woke       bool   // this opening has begun a session of one that is stored
 	unanswered int    // requests to make it
 	lost       bool   // files that were stored are gone at the service
 	before     string // what was stored before those, "" for nothing
@@ -136,17 +137,24 @@ func (s *sandbox) open(ctx context.Context) error {
 		}
 		defer done()
 	}
-	if err := s.ensure(ctx); err != nil {
-		return err
+	err := s.ensure(ctx)
+	entering := err == nil
+	if entering {
+		err = s.enter(ctx)
 	}
-	err := s.enter(ctx)
 	if err == nil && s.lock != nil {
 		err = s.lock.Use()
 	}
-	if err != nil && s.made {
-		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
-		defer cancel()
-		_ = s.api.remove(rctx, s.plan.name, false)
+	if err == nil {
+		return nil
+	}
+	ectx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
+	defer cancel()
+	switch {
+	case s.made && entering:
+		_ = s.api.remove(ectx, s.plan.name, false)
+	case !s.made && s.woke:
+		s.lieDown(ectx)
 	}
 	return err
 }

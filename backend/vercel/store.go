@@ -65,8 +65,8 @@ func (s store) put(ctx context.Context, name, task, id, previous string) (other 
 	err = s.Change(ctx, func(t cloudbox.Table, n *notes) bool {
 		other = ""
 		box, there := n.Boxes[name], t.Of(task)
-		if raw := string(t[task]); there == "" && raw != "" && raw != `""` && raw != "null" {
-			other = raw // in a form that we do not know
+		if odd := t.Odd(task); odd != "" {
+			other = odd
 			return false
 		}
 		if there != "" && !slices.Contains(append([]string{id, previous, box.From}, box.Own...), there) {

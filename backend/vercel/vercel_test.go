@@ -562,6 +562,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		word    string
 	}{
 		{"a wrong token", []string{"VERCEL_TOKEN=wrong", "VERCEL_TEAM_ID=t", "VERCEL_PROJECT_ID=p"}, elsewhere.ErrUnavailable, "VERCEL_TOKEN"},
+		{"a token of two lines", []string{"VERCEL_TOKEN=a\nb", "VERCEL_TEAM_ID=t", "VERCEL_PROJECT_ID=p"}, elsewhere.ErrConfig, "VERCEL_TOKEN has a line break"},
 		{"nobody", nil, elsewhere.ErrConfig, "VERCEL_OIDC_TOKEN"},
 		{"a part", []string{"VERCEL_TOKEN=x"}, elsewhere.ErrConfig, "VERCEL_TEAM_ID and VERCEL_PROJECT_ID is not set"},
 		{"no OIDC token", []string{"VERCEL_OIDC_TOKEN=x"}, elsewhere.ErrConfig, "vercel env pull"},
@@ -686,6 +687,64 @@ func TestADeadOwnersSandboxLapsesAndIsReaped(t *testing.T) {
 	}
 	if gone, err := keeper.Reap(t.Context()); err != nil || len(gone) != 1 || gone[0] != "web" || len(w.ids()) != 0 {
 		t.Errorf("%v %v, %d are left", gone, err, len(w.ids()))
+	}
+}
+
+func TestTheResultSaysWhenTheFilesWereStored(t *testing.T) {
+	w := newWorld(t)
+	if err := w.open("web").Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	stored := w.srv.Snapshots(w.account)
+	if len(stored) != 1 {
+		t.Fatalf("%v is stored", stored)
+	}
+	at := w.srv.StoredAt(w.account, stored[0])
+	w.await("the second is over", func() bool { return time.Now().Unix() > at.Unix() })
+	sb := w.open("web")
+	w.run(w.session(sb, ""), "echo lost > ~/file", nil)
+	w.srv.Abort(w.one()) // with nothing stored
+	_ = sb.Close(w.ctx())
+	r := w.want(w.session(w.open("web"), ""), `ls ~/file 2>/dev/null`, "")
+	if text := strings.Join(r.Notices, " "); !strings.Contains(text, "as they were stored at "+at.Format(time.DateTime)+", since it had aborted") {
+		t.Errorf("stored at %v: %q", at.Format(time.DateTime), r.Notices)
+	}
+}
+
+func TestPruningLeavesWhatHoldsItsFiles(t *testing.T) {
+	w := newWorld(t)
+	sb := w.open("web")
+	w.want(w.session(sb, ""), `echo kept > ~/file`, "")
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	all, err := elsewhere.OpenSandboxes(w.ctx(), w.config(), "vercel", &elsewhere.SandboxOptions{Environ: w.environ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	if removed, err := all.Prune(w.ctx()); err != nil || len(removed) != 0 {
+		t.Errorf("%v %v", removed, err)
+	}
+	w.want(w.session(w.open("web"), ""), `cat ~/file`, "kept\n")
+}
+
+func TestAnOpeningThatFailsLeavesNothingAwake(t *testing.T) {
+	w := newWorld(t)
+	if err := w.open("web").Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	name := w.one()
+	stopped := func() bool { return w.srv.State(name) == "stopped" }
+	w.await("it has stopped", stopped)
+	sessions := w.srv.Requests("POST /v2/sandboxes/sessions/{}/stop")
+	w.settings["cwd"] = "/nowhere"
+	if _, err := w.tryOpen(elsewhere.SandboxOptions{Task: "web"}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "/nowhere") {
+		t.Errorf("%v", err)
+	}
+	w.await("it has stopped again", stopped)
+	if w.srv.Requests("POST /v2/sandboxes/sessions/{}/stop") != sessions+1 {
+		t.Error("it was not stopped by a request: this test shows nothing")
 	}
 }
 

@@ -166,11 +166,12 @@ func (a *app) sandboxTable(boxes []keptBox) error {
 	return tab.print()
 }
 
-// notes say of the backends that could not be asked what a user who did not name them wants to know: the configured one.
+// notes say of the backends that could not be asked what a user who did not name them wants to know: of the configured one, and of one that
+// is set up: it may have sandboxes that cost something.
 func (k *keptBoxes) notes() []string {
 	var notes []string
 	for _, u := range k.unreached {
-		if u.configured {
+		if u.configured || u.there {
 			text := u.Backend + " could not be asked: " + u.Error.Message
 			if u.Error.Hint != nil {
 				text += "; " + *u.Error.Hint

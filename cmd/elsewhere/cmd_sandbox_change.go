@@ -363,7 +363,8 @@ func (a *app) cmdSandboxPrune() *cobra.Command {
 		Use:   "prune",
 		Short: "Remove the kept sandboxes that nobody uses",
 		Long: `Remove the kept sandboxes that no living process uses and that are stopped, and those that were made not to persist and
-whose owners are dead. Their directories on this machine stay. It says first which go, and asks; --yes answers.`,
+whose owners are dead. Their directories on this machine stay; so does a sandbox that persists in a cloud, which has its files
+itself. It says first which go, and asks; --yes answers.`,
 		Example: `  elsewhere sandbox prune --dry-run
   elsewhere sandbox prune --yes -b docker`,
 		Args:              noArgs,
@@ -382,10 +383,10 @@ whose owners are dead. Their directories on this machine stay. It says first whi
 	return cmd
 }
 
-// prunable tells whether prune removes a sandbox: nobody uses it, and it is stopped or was not made to persist.
+// prunable tells whether prune removes a sandbox: nobody uses it, no files go with it that persist, and it is stopped or was not made to.
 func prunable(b keptBox) bool {
 	runs := b.State == driver.StateRunning || b.State == driver.StatePaused
-	return b.State != driver.StateData && !b.InUse && (!b.Persistent || !runs)
+	return b.State != driver.StateData && !b.InUse && !b.HoldsFiles && (!b.Persistent || !runs)
 }
 
 func (a *app) prune(ctx context.Context, o *pruneFlags) error {

@@ -20,7 +20,8 @@ import (
 
 // These tests have two backends that keep sandboxes, "shed" and "barn". Their engine is the directory of $ENGINE: a file for
 // each sandbox, so that one process sees what another made, and commands run by the backend local. Files there make an engine
-// misbehave: BACKEND.down (it cannot be reached), BACKEND.hang (it never answers, whatever its context says), BACKEND.stuck
+// misbehave: BACKEND.down (it cannot be reached), BACKEND.hang (it never answers, whatever its context says), BACKEND.mute (it can be reached and lists nothing), BACKEND.holds (it keeps
+// the files of its sandboxes with them), BACKEND.stuck
 // (nothing can be removed), BACKEND.full (nothing can be made), BACKEND.pull (opening says the lines of that file as its progress, also those that are added, and waits until it is gone;
 // BACKEND.told is there once it has said some), BACKEND.slow (closing a sandbox waits until that file is gone, whatever its context says;
 // BACKEND.closing is there once it waits, BACKEND.closed when it is over).
@@ -212,9 +213,13 @@ func (k keeper) records() ([]record, error) {
 }
 
 func (k keeper) List(context.Context) ([]driver.SandboxInfo, error) {
+	if k.has("mute") {
+		return nil, errors.New("the engine of the " + k.name + " has lost its list")
+	}
 	all, err := k.records()
 	var infos []driver.SandboxInfo
 	for _, r := range all {
+		r.Detail.HoldsFiles = k.has("holds")
 		infos = append(infos, r.Detail.SandboxInfo)
 	}
 	return infos, err

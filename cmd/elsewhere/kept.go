@@ -27,6 +27,7 @@ type unreached struct {
 	Error   *resultjson.Error `json:"error"`
 
 	configured bool
+	there      bool // it is set up, and gave no list all the same
 	err        error
 }
 
@@ -51,6 +52,7 @@ type keptBoxes struct {
 	cfg       *config.Config
 	boxes     []keptBox
 	asked     []*elsewhere.Sandboxes
+	answered  []string // the names of those that gave a list
 	unreached []unreached
 }
 
@@ -90,9 +92,13 @@ func (a *app) reach(ctx context.Context, t *target, wait time.Duration) (*keptBo
 				k.close(a)
 				return nil, answer.err
 			}
-			k.unreached = append(k.unreached, unreached{names[i], resultjson.NewError(answer.err), names[i] == cfg.Name(), answer.err})
+			k.unreached = append(k.unreached, unreached{
+				Backend: names[i], Error: resultjson.NewError(answer.err), configured: names[i] == cfg.Name(),
+				there: answer.all != nil || errors.Is(answer.err, errNoAnswer), err: answer.err,
+			})
 			continue
 		}
+		k.answered = append(k.answered, names[i])
 		k.add(answer)
 	}
 	return k, nil
@@ -211,7 +217,7 @@ func (k *keptBoxes) find(op, name string) (keptBox, error) {
 		hint := "`elsewhere sandbox ls` lists them"
 		var others []string
 		for _, u := range k.unreached {
-			if u.configured {
+			if u.configured || u.there {
 				hint += fmt.Sprintf("; %s could not be asked (%s)", u.Backend, oneLine(u.Error.Message))
 			} else {
 				others = append(others, u.Backend)
@@ -231,14 +237,10 @@ func (k *keptBoxes) find(op, name string) (keptBox, error) {
 
 // where says on which backends was looked.
 func (k *keptBoxes) where() string {
-	var names []string
-	for _, all := range k.asked {
-		names = append(names, all.Backend())
-	}
-	if len(names) == 0 {
+	if len(k.answered) == 0 {
 		return ": no backend that keeps sandboxes can be reached"
 	}
-	return " on " + strings.Join(names, ", ")
+	return " on " + strings.Join(k.answered, ", ")
 }
 
 // sessions are those of the sandbox, by whatever name of its backend they were made.

@@ -34,6 +34,17 @@ func (t Table) Of(key string) (id string) {
 	return id
 }
 
+// Odd is what a key has where that is there and no id: it is in a form that is not known here, and not ours to replace. "" where there is
+// none.
+func (t Table) Odd(key string) string {
+	switch raw := string(t[key]); {
+	case t.Of(key) != "" || raw == `""` || raw == "null":
+		return ""
+	default:
+		return raw
+	}
+}
+
 // Set gives a key an id.
 func (t Table) Set(key, id string) { t[key], _ = json.Marshal(id) } // a string always marshals
 
@@ -162,5 +173,9 @@ func (r Record[N]) tryChange(f func(t Table, n *N) bool) (done bool, err error) 
 	} else if !bytes.Equal(now, was) {
 		return false, nil
 	}
-	return true, atomicfile.Write(r.file(), text, 0o600)
+	file := r.file()
+	if to, err := filepath.EvalSymlinks(file); err == nil {
+		file = to // a link stays one, and whoever reads what it leads to sees the change
+	}
+	return true, atomicfile.Write(file, text, 0o600)
 }

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
 )
 
 type someNotes struct{ Own []string }
@@ -39,6 +42,44 @@ func TestWhatHermesWritesDuringAChangeIsSeen(t *testing.T) {
 	}
 	if n, err := r.ReadNotes(); err != nil || strings.Join(n.Own, " ") != "old newer" {
 		t.Errorf("the notes are %q, %v", n.Own, err)
+	}
+}
+
+func TestALinkStaysOneAndWhatHasAnotherFormIsKnown(t *testing.T) {
+	r := Record[someNotes]{Home: t.TempDir(), File: "snapshots.json", Name: "cloud"}
+	real := filepath.Join(t.TempDir(), "shared.json")
+	if err := os.WriteFile(real, []byte(`{"odd": {"image": "im-1"}, "five": 5, "none": null, "empty": "", "web": "old"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(real, r.file()); err != nil {
+		t.Fatal(err)
+	}
+	err := r.Change(t.Context(), func(table Table, _ *someNotes) bool {
+		for key, want := range map[string]string{"odd": `{"image": "im-1"}`, "five": "5", "none": "", "empty": "", "web": "", "nobody": ""} {
+			if got := table.Odd(key); got != want {
+				t.Errorf("%s: %q, want %q", key, got, want)
+			}
+		}
+		table.Set("web", "new")
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Lstat(r.file()); err != nil || st.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the record is no link any more: %v %v", st, err)
+	}
+	if text, err := os.ReadFile(real); err != nil || !strings.Contains(string(text), `"web": "new"`) || !strings.Contains(string(text), `"im-1"`) {
+		t.Errorf("%s %v", text, err)
+	}
+}
+
+func TestATokenIsOneWord(t *testing.T) {
+	for token, word := range map[string]string{"": "", "dtn_Aa0._-=~": "", "secret\n": "line break", "\tsecret": "blank", "sec ret": "blank", "secret\x00": "0x00", "secret\xff": "0xff"} {
+		err := CheckToken(token, "SOME_KEY")
+		if (err == nil) != (word == "") || err != nil && (!strings.Contains(err.Error(), word) || !strings.Contains(err.Error(), "SOME_KEY") || strings.Contains(err.Error(), "secret") || kinderr.Of(err) != driver.KindConfig) {
+			t.Errorf("%q: %v", token, err)
+		}
 	}
 }
 

@@ -399,6 +399,16 @@ func (s *Server) Snapshots(a *Account) []string {
 	return ids
 }
 
+// StoredAt is when a snapshot was made; the zero time where there is none.
+func (s *Server) StoredAt(a *Account, id string) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := a.snapshots[id]; p != nil {
+		return p.created
+	}
+	return time.Time{}
+}
+
 // Holds tells whether a snapshot has text in it.
 func (s *Server) Holds(a *Account, id, text string) (bool, error) {
 	s.mu.Lock()

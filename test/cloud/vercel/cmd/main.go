@@ -21,7 +21,7 @@ func main() {
 		os.Exit(1)
 	}
 	a := s.NewAccount(nil)
-	fmt.Printf("export VERCEL_SANDBOX_API_URL=%s VERCEL_TOKEN=%s VERCEL_TEAM_ID=%s VERCEL_PROJECT_ID=%s\n", s.URL(), a.Token, a.Team, a.Project)
+	fmt.Printf("export TERMINAL_VERCEL_API_URL=%s VERCEL_SANDBOX_API_URL=%s VERCEL_TOKEN=%s VERCEL_TEAM_ID=%s VERCEL_PROJECT_ID=%s\n", s.URL(), s.URL(), a.Token, a.Team, a.Project)
 	<-done
 	if err := s.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
