@@ -161,7 +161,12 @@ func (k *keeper) Remove(ctx context.Context, id string, _ bool) (removed []strin
 	if err != nil || b == nil {
 		return nil, err
 	}
-	err = kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(*kept.Lock) error { return k.removeBox(ctx, b) })
+	err = kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(lock *kept.Lock) error {
+		if err := k.removeBox(ctx, b); err != nil {
+			return err
+		}
+		return lock.Forget()
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -97,7 +97,7 @@ func (s *sandbox) decide(ctx context.Context, b *box) (replaced bool, err error)
 	if err := s.api.remove(ctx, b.ID); err != nil {
 		return false, err
 	}
-	return true, s.awaitGone(ctx, b.ID)
+	return true, errors.Join(s.lock.Forget(), s.awaitGone(ctx, b.ID))
 }
 
 func (s *sandbox) awaitGone(ctx context.Context, id string) error {

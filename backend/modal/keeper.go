@@ -240,7 +240,7 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []st
 	if r != nil {
 		task, name = r.note.Task, r.name
 	}
-	err = kept.With(ctx, k.req.Identity.Home, name, false, changeWait, func(*kept.Lock) error {
+	err = kept.With(ctx, k.req.Identity.Home, name, false, changeWait, func(lock *kept.Lock) error {
 		if r != nil {
 			if !data && r.tags[tagPersist] == "true" {
 				if err := k.as(*r).snapshotNow(ctx); err != nil {
@@ -251,6 +251,9 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []st
 				return err
 			}
 			removed = append(removed, "the sandbox "+r.sb.SandboxID)
+		}
+		if err := lock.Forget(); err != nil {
+			return err
 		}
 		if !data {
 			return nil

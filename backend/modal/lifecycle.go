@@ -39,6 +39,9 @@ func (s *sandbox) enter(ctx context.Context) (*surroundings, error) {
 	}
 	for deadline := time.Now().Add(changeWait); ; {
 		around, err := s.tryEnter(ctx)
+		if err == nil {
+			s.remember()
+		}
 		if !errors.Is(err, errAgain) {
 			return around, err
 		}
@@ -50,6 +53,20 @@ func (s *sandbox) enter(ctx context.Context) (*surroundings, error) {
 		if time.Now().After(deadline) {
 			return nil, failure(driver.KindUnavailable, "the sandbox %s could not be entered within %s: %w", s.plan.name, changeWait, err)
 		}
+	}
+}
+
+// remember notes, until the sandbox's files are stored, that the task has this one, and finds out whether it had another that ended before.
+func (s *sandbox) remember() {
+	if !s.plan.persistent {
+		return
+	}
+	was, err := s.lock.Remember(s.sb.SandboxID)
+	if err != nil {
+		s.log.Debug("it is not remembered which sandbox the task has", "sandbox", s.plan.name, "error", err)
+	}
+	if was != "" && was != s.sb.SandboxID && s.restored == "" {
+		s.recreated = "the sandbox " + was + " that this task had ended before its files were stored: they, and what ran in it, are gone"
 	}
 }
 

@@ -185,13 +185,16 @@ func (k *keeper) Remove(ctx context.Context, id string, _ bool) (removed []strin
 	if err != nil || b == nil {
 		return nil, err
 	}
-	err = kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(*kept.Lock) error {
+	err = kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(lock *kept.Lock) error {
 		b, err := k.find(ctx, b.Name) // it may have changed until now
 		if err != nil || b == nil {
 			return err
 		}
 		if err := k.api.remove(ctx, b.Name, true); err != nil {
 			return k.api.explain("deleting the sandbox "+b.Name, err)
+		}
+		if err := lock.Forget(); err != nil {
+			return err
 		}
 		if task := k.task(b); b.Persistent && k.names(task, b) {
 			return k.store().forget(ctx, b.Name, task, b.Snapshot)

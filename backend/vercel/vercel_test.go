@@ -442,6 +442,39 @@ func TestWhatHermesHasStoredIsStartedFrom(t *testing.T) {
 	}
 }
 
+func TestASandboxThatWasDeletedBetweenTwoProcessesIsToldOf(t *testing.T) {
+	w := newWorld(t)
+	next := func() *elsewhere.Result {
+		t.Helper()
+		sb := w.open("web")
+		r := w.run(w.session(sb, ""), `cat ~/file 2>&1; echo kept > ~/file`, nil)
+		if err := sb.Close(w.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := next(); r.Recreated != "" {
+		t.Errorf("the first one: %q", r.Recreated)
+	}
+	w.srv.Destroy(w.one())
+	if r := next(); !strings.Contains(r.Recreated, "not by elsewhere: what ran in it is gone, and so are its files") {
+		t.Errorf("after it was deleted: %q, %q", r.Recreated, r.Output)
+	}
+	if r := next(); r.Recreated != "" || string(r.Output) != "kept\n" {
+		t.Errorf("said twice: %q, %q", r.Recreated, r.Output)
+	}
+	keeper, err := vercel.Backend().Keeper(w.ctx(), request(w.home, w.environ, "", w.settings))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keeper.Remove(w.ctx(), w.one(), true); err != nil {
+		t.Fatal(err)
+	}
+	if r := next(); r.Recreated != "" {
+		t.Errorf("after elsewhere removed it: %q", r.Recreated)
+	}
+}
+
 func TestASandboxWhoseTimeIsOverStartsAgainOnTheNextCall(t *testing.T) {
 	for how, end := range map[string]func(*world){
 		"its time was over": func(w *world) { w.srv.Lapse(w.one()) },
