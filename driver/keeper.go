@@ -55,6 +55,9 @@ type SandboxInfo struct {
 	// Data are the directories on this machine that hold its files and outlive it, and for people the volumes of its engine
 	// that do.
 	Data []string `json:"data"`
+	// FilesInside says that its files are in it and nowhere else, where somebody may want them: they go when it is removed, with data or
+	// without.
+	FilesInside bool `json:"files_inside,omitempty"`
 	// Exposure is that of Info, as the engine has it; nil where it is not known: the sandbox does not run, was made before this was
 	// noted with it, or has to be looked at alone (Inspect).
 	Exposure *Exposure `json:"-"`

@@ -74,7 +74,7 @@ func (k *keeper) info(ctx context.Context, b *box) driver.SandboxInfo {
 	}
 	return driver.SandboxInfo{
 		Task: taskOf(b.Labels), ID: b.ID, Name: b.Name, State: stateOf(b.State), Image: image, Created: stamp(b.Created), Data: []string{},
-		Persistent: b.Labels[labelPersist] == "true", InUse: b.State == "started" && kept.Used(ctx, k.req.Identity.Home, b.Name, false), Exposure: &driver.Exposure{},
+		Persistent: b.Labels[labelPersist] == "true", FilesInside: b.Labels[labelPersist] == "true", InUse: b.State == "started" && kept.Used(ctx, k.req.Identity.Home, b.Name, false), Exposure: &driver.Exposure{},
 	}
 }
 

@@ -60,7 +60,7 @@ func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 func (k *keeper) info(ctx context.Context, b *box) driver.SandboxInfo {
 	return driver.SandboxInfo{
 		Task: k.task(b), ID: b.Name, Name: b.Name, State: stateOf(b.Status), Image: b.Image + b.Runtime, Created: stamp(b.Created), Data: []string{},
-		Persistent: b.Persistent, InUse: stateOf(b.Status) == driver.StateRunning && kept.Used(ctx, k.req.Identity.Home, b.Name, false), Exposure: &driver.Exposure{},
+		Persistent: b.Persistent, FilesInside: b.Persistent, InUse: stateOf(b.Status) == driver.StateRunning && kept.Used(ctx, k.req.Identity.Home, b.Name, false), Exposure: &driver.Exposure{},
 	}
 }
 

@@ -342,6 +342,9 @@ func (a *app) announce(b keptBox, sessions []elsewhere.SessionInfo) {
 	if b.State != driver.StateData { // else it is gone already
 		fmt.Fprintf(&text, "  the sandbox %s and all that runs in it (%s, made %s ago from %s)\n", oneLine(b.Name), b.State, age(b.Created), oneLine(b.Image))
 	}
+	if b.FilesInside {
+		fmt.Fprintln(&text, "  its files, which are nowhere else")
+	}
 	for _, dir := range b.Data {
 		fmt.Fprintf(&text, "  the directory %s\n", oneLine(dir))
 	}
@@ -363,7 +366,8 @@ func (a *app) cmdSandboxPrune() *cobra.Command {
 		Use:   "prune",
 		Short: "Remove the kept sandboxes that nobody uses",
 		Long: `Remove the kept sandboxes that no living process uses and that are stopped, and those that were made not to persist and
-whose owners are dead. Their directories on this machine stay. It says first which go, and asks; --yes answers.`,
+whose owners are dead. Their directories on this machine stay; on daytona and vercel their files are in them and go with them. It says
+first which go, and asks; --yes answers.`,
 		Example: `  elsewhere sandbox prune --dry-run
   elsewhere sandbox prune --yes -b docker`,
 		Args:              noArgs,
@@ -437,7 +441,11 @@ func (a *app) announcePrune(would []keptBox) {
 	var text strings.Builder
 	fmt.Fprintln(&text, "These sandboxes are removed (their directories on this machine stay):")
 	for _, b := range would {
-		fmt.Fprintf(&text, "  %s (%s, made %s ago)\n", b.address(), b.State, age(b.Created))
+		with := ""
+		if b.FilesInside {
+			with = ", WITH ITS FILES, which are nowhere else"
+		}
+		fmt.Fprintf(&text, "  %s (%s, made %s ago)%s\n", b.address(), b.State, age(b.Created), with)
 	}
 	_, _ = a.status.Write([]byte(text.String()))
 }
