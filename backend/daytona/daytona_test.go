@@ -360,9 +360,15 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 	w = worldOf(t, srv, nil)
 	w.settings["daytona_create_mode"], w.settings["daytona_snapshot"] = "snapshot", "nosuch"
-	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "nosuch") {
+	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "nosuch") || !strings.Contains(err.Error(), "config show -b daytona") {
 		t.Errorf("an unknown snapshot: %v", err)
 	}
+	w = worldOf(t, srv, nil)
+	srv.Fail("POST /sandbox", 100, emulator.Fault{Status: 500})
+	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrUnavailable) || !strings.Contains(err.Error(), "try again later") {
+		t.Errorf("a service that fails: %v", err)
+	}
+	srv.Heal()
 	if len(w.ids()) != 0 {
 		t.Error("something was made")
 	}

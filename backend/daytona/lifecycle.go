@@ -33,6 +33,7 @@ var errAgain = errors.New("it changes all the time")
 func (s *sandbox) ensure(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
+	s.progress("looking for the sandbox " + s.plan.name)
 	for range looks {
 		err := s.tryEnsure(ctx)
 		if !errors.Is(err, errAgain) {

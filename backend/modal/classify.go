@@ -46,14 +46,17 @@ func (a *account) explain(ctx context.Context, what string, err error) error {
 		return err
 	}
 	if ctx.Err() != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return fmt.Errorf("%s: Modal at %s does not answer in time; check the network and https://status.modal.com: %w", what, a.server, ctx.Err())
+		}
 		return fmt.Errorf("%s: %w", what, ctx.Err())
 	}
 	text := plainText(err)
 	if _, is := errors.AsType[sdk.InvalidError](err); is {
 		return failure(driver.KindConfig, "%s: %s", what, text)
 	}
-	if _, is := errors.AsType[sdk.RemoteError](err); is {
-		return failure(driver.KindConfig, "%s: %s", what, text)
+	if _, is := errors.AsType[sdk.RemoteError](err); is { // an image that cannot be built
+		return failure(driver.KindConfig, "%s: %s; check modal_image", what, text)
 	}
 	switch code := codeOf(err); code {
 	case codes.Unauthenticated:

@@ -124,11 +124,12 @@ func (s *sandbox) ensure(ctx context.Context) error {
 func (s *sandbox) find(ctx context.Context) (found bool, err error) {
 	actx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
+	what := "looking for the sandbox " + s.plan.name
+	s.progress(what)
 	sb, err := s.account.client.Sandboxes.FromName(actx, s.account.appName, s.plan.name, nil)
 	if notFound(err) {
 		return false, nil
 	}
-	what := "looking for the sandbox " + s.plan.name
 	if err != nil {
 		return false, s.account.explain(actx, what, err)
 	}

@@ -491,7 +491,7 @@ func TestWhatGoesWrongIsSaid(t *testing.T) {
 		}
 	}
 	fails("wrong credentials", map[string]string{"modal_token_secret": "as-wrong"}, elsewhere.ErrDenied, "--set", "modal token new")
-	fails("an image that is not there", map[string]string{"modal_image": emulator.FailingTag}, elsewhere.ErrConfig, "manifest unknown")
+	fails("an image that is not there", map[string]string{"modal_image": emulator.FailingTag}, elsewhere.ErrConfig, "manifest unknown", "check modal_image")
 	fails("an id that is not there", map[string]string{"modal_image": "im-none"}, elsewhere.ErrConfig, "im-none")
 	fails("nobody answers", map[string]string{"modal_server_url": "http://127.0.0.1:1"}, elsewhere.ErrUnavailable, "http://127.0.0.1:1")
 	a.e.SetQuota(1)

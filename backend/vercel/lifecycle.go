@@ -31,6 +31,7 @@ var errAgain = errors.New("it changes all the time")
 func (s *sandbox) ensure(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
+	s.progress("looking for the sandbox " + s.plan.name)
 	for pause := firstPoll; ; pause = min(pause*3/2, lastPoll) {
 		err := s.tryEnsure(ctx)
 		if err == nil && !s.made {

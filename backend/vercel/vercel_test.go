@@ -593,9 +593,10 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		kind    error
 		word    string
 	}{
+		{"a wrong project", []string{"VERCEL_TOKEN=" + good.account.Token, "VERCEL_TEAM_ID=" + good.account.Team, "VERCEL_PROJECT_ID=p"}, elsewhere.ErrConfig, "check VERCEL_PROJECT_ID"},
 		{"a wrong token", []string{"VERCEL_TOKEN=wrong", "VERCEL_TEAM_ID=t", "VERCEL_PROJECT_ID=p"}, elsewhere.ErrUnavailable, "VERCEL_TOKEN"},
 		{"nobody", nil, elsewhere.ErrConfig, "VERCEL_OIDC_TOKEN"},
-		{"a part", []string{"VERCEL_TOKEN=x"}, elsewhere.ErrConfig, "VERCEL_TEAM_ID and VERCEL_PROJECT_ID is not set"},
+		{"a part", []string{"VERCEL_TOKEN=x"}, elsewhere.ErrConfig, "VERCEL_TEAM_ID and VERCEL_PROJECT_ID are not set"},
 		{"no OIDC token", []string{"VERCEL_OIDC_TOKEN=x"}, elsewhere.ErrConfig, "vercel env pull"},
 		{"an OIDC token", []string{"VERCEL_OIDC_TOKEN=" + good.account.OIDC}, nil, ""},
 	} {
@@ -615,12 +616,20 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			}
 		})
 	}
-	for key, value := range map[string]string{"container_disk": "1024", "container_cpu": "33", "vercel_lifetime": "5", "vercel_image": "no-such"} {
+	for _, c := range []struct{ key, value, word string }{
+		{"container_disk", "1024", "container_disk (--set container_disk)"}, {"container_cpu", "33", "container_cpu is 33 (--set container_cpu)"},
+		{"container_memory", "70000", "container_memory is 70000 MiB (--set container_memory)"}, {"vercel_lifetime", "5", "1m0s to 24h0m0s"}, {"vercel_image", "no-such", "config show -b vercel"},
+	} {
 		w := worldOf(t, srv, nil)
-		w.settings[key] = value
-		if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrConfig) || len(w.ids()) != 0 {
-			t.Errorf("%s: %v", key, err)
+		w.settings[c.key] = c.value
+		if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), c.word) || len(w.ids()) != 0 {
+			t.Errorf("%s: %v", c.key, err)
 		}
+	}
+	w = worldOf(t, srv, nil)
+	w.settings["vercel_api_url"] = "http://127.0.0.1:1"
+	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrUnavailable) || !strings.Contains(err.Error(), "check the network and vercel_api_url") {
+		t.Errorf("nobody answers: %v", err)
 	}
 }
 

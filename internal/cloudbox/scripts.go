@@ -119,7 +119,7 @@ func (l Look) read(text string, code int) (*Surroundings, error) {
 	case a.Private == "":
 		return nil, kinderr.New(driver.KindUnavailable, "no directory for temporary files can be made in the sandbox %s: free some space there", l.Name)
 	case f[4] != "":
-		return nil, kinderr.New(driver.KindConfig, "terminal.cwd names the directory %s, which cannot be entered in the sandbox %s: %s; name one that exists there, or leave it out", a.Dir, l.Name, f[4][strings.LastIndexByte(f[4], ':')+1:])
+		return nil, kinderr.New(driver.KindConfig, "terminal.cwd names the directory %s, which cannot be entered in the sandbox %s: %s; name one that exists there, or leave it out", a.Dir, l.Name, strings.TrimSpace(f[4][strings.LastIndexByte(f[4], ':')+1:]))
 	}
 	if a.State == "" {
 		if l.Keep {
