@@ -189,7 +189,7 @@ func (all *Sandboxes) Prune(ctx context.Context) (removed []string, err error) {
 	infos, err := all.List(ctx)
 	errs = append(errs, err)
 	for _, info := range infos {
-		if info.InUse || info.HoldsFiles || info.State == driver.StateRunning || info.State == driver.StatePaused || info.State == driver.StateData {
+		if info.InUse || info.FilesInside || info.State == driver.StateRunning || info.State == driver.StatePaused || info.State == driver.StateData {
 			continue
 		}
 		if _, err := all.Remove(ctx, info.Task, false); err != nil {

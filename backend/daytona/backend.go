@@ -63,11 +63,11 @@ func (a *api) explain(what string, err error) error {
 	case status == 404:
 		return failure(driver.KindLost, "%s: %w", what, err)
 	case status == 400, status == 422:
-		return failure(driver.KindConfig, "%s: the service refuses it: %w", what, err)
+		return failure(driver.KindConfig, "%s: the service refuses it: %w; `elsewhere config show -b daytona` has what it was asked for", what, err)
 	case status == 429:
 		return failure(driver.KindUnavailable, "%s: the service takes no more requests for now; try again later: %w", what, err)
 	case status != 0:
-		return failure(driver.KindUnavailable, "%s: %w", what, err)
+		return failure(driver.KindUnavailable, "%s: the service has failed; try again later: %w", what, err)
 	}
 	return failure(driver.KindUnavailable, "%s: %s does not answer; check the network and daytona_api_url (DAYTONA_API_URL): %w", what, a.base, err)
 }

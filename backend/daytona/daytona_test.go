@@ -213,6 +213,40 @@ func TestASandboxThatTheServiceStoppedWakesOnTheNextCall(t *testing.T) {
 	}
 }
 
+func TestASandboxThatWasDeletedBetweenTwoProcessesIsToldOf(t *testing.T) {
+	w := newWorld(t)
+	next := func() *elsewhere.Result {
+		t.Helper()
+		sb := w.open("web")
+		r := w.run(w.session(sb, ""), `cat ~/file 2>&1; echo kept > ~/file`, nil)
+		if err := sb.Close(w.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := next(); r.Recreated != "" {
+		t.Errorf("the first one: %q", r.Recreated)
+	}
+	w.await("the sandbox stops", func() bool { return w.srv.State(w.one()) == "stopped" })
+	w.srv.Lapse(w.one(), "destroyed") // in the dashboard, or by daytona_auto_delete_interval
+	if r := next(); !strings.Contains(r.Recreated, "not by elsewhere: its files") {
+		t.Errorf("after it was deleted: %q, %q", r.Recreated, r.Output)
+	}
+	if r := next(); r.Recreated != "" || string(r.Output) != "kept\n" {
+		t.Errorf("said twice: %q, %q", r.Recreated, r.Output)
+	}
+	keeper, err := daytona.Backend().Keeper(w.ctx(), request(w.home, w.environ, "", w.settings))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keeper.Remove(w.ctx(), w.one(), true); err != nil {
+		t.Fatal(err)
+	}
+	if r := next(); r.Recreated != "" {
+		t.Errorf("after elsewhere removed it: %q", r.Recreated)
+	}
+}
+
 func TestWhatStillRunsKeepsTheSandboxOnClose(t *testing.T) {
 	w := newWorld(t)
 	sb := w.open("")
@@ -332,9 +366,15 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 	w = worldOf(t, srv, nil)
 	w.settings["daytona_create_mode"], w.settings["daytona_snapshot"] = "snapshot", "nosuch"
-	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "nosuch") {
+	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), "nosuch") || !strings.Contains(err.Error(), "config show -b daytona") {
 		t.Errorf("an unknown snapshot: %v", err)
 	}
+	w = worldOf(t, srv, nil)
+	srv.Fail("POST /sandbox", 100, emulator.Fault{Status: 500})
+	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrUnavailable) || !strings.Contains(err.Error(), "try again later") {
+		t.Errorf("a service that fails: %v", err)
+	}
+	srv.Heal()
 	if len(w.ids()) != 0 {
 		t.Error("something was made")
 	}

@@ -74,7 +74,7 @@ func (k *keeper) info(ctx context.Context, b *box) driver.SandboxInfo {
 	}
 	return driver.SandboxInfo{
 		Task: taskOf(b.Labels), ID: b.ID, Name: b.Name, State: stateOf(b.State), Image: image, Created: stamp(b.Created), Data: []string{},
-		Persistent: b.Labels[labelPersist] == "true", HoldsFiles: b.Labels[labelPersist] == "true", InUse: b.State == "started" && kept.Used(ctx, k.req.Identity.Home, b.Name, false), Exposure: &driver.Exposure{},
+		Persistent: b.Labels[labelPersist] == "true", FilesInside: b.Labels[labelPersist] == "true", InUse: b.State == "started" && kept.Used(ctx, k.req.Identity.Home, b.Name, false), Exposure: &driver.Exposure{},
 	}
 }
 
@@ -161,7 +161,12 @@ func (k *keeper) Remove(ctx context.Context, id string, _ bool) (removed []strin
 	if err != nil || b == nil {
 		return nil, err
 	}
-	err = kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(*kept.Lock) error { return k.removeBox(ctx, b) })
+	err = kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(lock *kept.Lock) error {
+		if err := k.removeBox(ctx, b); err != nil {
+			return err
+		}
+		return lock.Forget()
+	})
 	if err != nil {
 		return nil, err
 	}

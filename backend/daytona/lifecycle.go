@@ -33,6 +33,7 @@ var errAgain = errors.New("it changes all the time")
 func (s *sandbox) ensure(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
+	s.progress("looking for the sandbox " + s.plan.name)
 	for range looks {
 		err := s.tryEnsure(ctx)
 		if !errors.Is(err, errAgain) {
@@ -97,7 +98,7 @@ func (s *sandbox) decide(ctx context.Context, b *box) (replaced bool, err error)
 	if err := s.api.remove(ctx, b.ID); err != nil {
 		return false, err
 	}
-	return true, s.awaitGone(ctx, b.ID)
+	return true, errors.Join(s.lock.Forget(), s.awaitGone(ctx, b.ID))
 }
 
 func (s *sandbox) awaitGone(ctx context.Context, id string) error {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,7 +66,9 @@ func makePlan(req driver.OpenRequest, cloud bool) (*plan, error) {
 		return nil, err
 	}
 	p.size(cfg, cloud)
-	p.network(cfg)
+	if err := p.network(cfg); err != nil {
+		return nil, err
+	}
 	p.lapse(cfg)
 	p.settings["daytona_target"] = p.body.Target
 	// What is deleted on close and what is kept are two things: neither is used as the other.
@@ -102,7 +105,7 @@ func (p *plan) source(cfg driver.Config) error {
 	if cfg.String("daytona_create_mode") == "snapshot" {
 		p.body.Snapshot = cfg.String("daytona_snapshot")
 		if p.body.Snapshot == "" {
-			return failure(driver.KindConfig, "daytona_create_mode is snapshot, and daytona_snapshot names none")
+			return failure(driver.KindConfig, "daytona_create_mode is snapshot (%s), and daytona_snapshot names none: set it to one of the account's", cfg.Origin("daytona_create_mode"))
 		}
 		for _, key := range []string{"container_cpu", "container_memory", "container_disk"} {
 			if cfg.IsSet(key) {
@@ -153,19 +156,29 @@ func (p *plan) size(cfg driver.Config, cloud bool) {
 
 func gib(bytes int64) int64 { return (bytes + 1<<30 - 1) >> 30 }
 
-func (p *plan) network(cfg driver.Config) {
+// network says what the sandbox reaches. A range that is none is told here: nobody knows what the service makes of it.
+func (p *plan) network(cfg driver.Config) error {
 	allow := cfg.Strings("daytona_network_allow_list")
+	for _, one := range allow {
+		if _, err := netip.ParsePrefix(one); err != nil {
+			return failure(driver.KindConfig, "daytona_network_allow_list (%s) has %q, which is no address range: write each as in 10.1.0.0/16", cfg.Origin("daytona_network_allow_list"), one)
+		}
+	}
 	p.body.BlockAll, p.body.Allow = cfg.Bool("daytona_network_block_all"), strings.Join(allow, ",")
 	said := "open"
 	switch {
 	case p.body.BlockAll:
 		said, p.body.Allow = "none", ""
+		if len(allow) > 0 {
+			p.notices = append(p.notices, fmt.Sprintf("daytona_network_allow_list (%s) is not in force: daytona_network_block_all is on, and the sandbox has no network", cfg.Origin("daytona_network_allow_list")))
+		}
 	case len(allow) > 0:
 		slices.Sort(allow)
 		said = strings.Join(allow, ",")
 	}
 	p.settings["network"] = said
 	p.features = append(p.features, driver.Feature{Name: "network", State: driver.Active, Detail: said})
+	return nil
 }
 
 // lapse says what the service does to a sandbox that is left alone. One that does not persist goes when it stops: a process

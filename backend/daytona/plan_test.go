@@ -62,10 +62,18 @@ func TestWhatASandboxIsMadeFrom(t *testing.T) {
 	if err != nil || p.body.Build != nil || p.body.Snapshot != "mine" || p.body.Memory != 0 || len(p.notices) != 1 || !strings.Contains(p.notices[0], "container_memory") {
 		t.Errorf("%+v %v", p, err)
 	}
-	for _, bad := range [][]string{{"daytona_create_mode", "snapshot"}, {"daytona_image", "two words"}, {"daytona_image", "debian\nRUN id"}} {
+	for _, bad := range [][]string{{"daytona_create_mode", "snapshot"}, {"daytona_image", "two words"}, {"daytona_image", "debian\nRUN id"}, {"daytona_network_allow_list", `["10.0.0.0/8", "example.org"]`}, {"daytona_network_allow_list", `["10.1.2.3"]`}} {
 		if p, err := planOf(t, true, bad...); err == nil || classify(err) != driver.KindConfig {
 			t.Errorf("%q: %+v %v", bad, p, err)
 		}
+	}
+	p, err = planOf(t, true, "daytona_network_allow_list", `["10.0.0.0/8", "2001:db8::/32"]`)
+	if err != nil || p.body.BlockAll || p.body.Allow != "10.0.0.0/8,2001:db8::/32" || len(p.notices) != 0 {
+		t.Errorf("%+v %v", p, err)
+	}
+	p, err = planOf(t, true, "daytona_network_allow_list", `["10.0.0.0/8"]`, "daytona_network_block_all", "true")
+	if err != nil || !p.body.BlockAll || p.body.Allow != "" || len(p.notices) != 1 || !strings.Contains(p.notices[0], "not in force") {
+		t.Errorf("%+v %v", p, err)
 	}
 	p, err = planOf(t, true, "container_persistent", "false", "daytona_auto_stop_interval", "0")
 	if err != nil || p.persist || p.body.AutoDelete != 0 || len(p.notices) != 1 || !strings.Contains(p.notices[0], "paid for") {

@@ -105,7 +105,24 @@ func (s *sandbox) open(ctx context.Context) error {
 	case !s.made && s.woke != "":
 		s.lieDown(ectx)
 	}
+	if err == nil {
+		s.remember()
+	}
 	return err
+}
+
+// remember notes which sandbox the task has now, and says so where that is another one than the home remembers.
+func (s *sandbox) remember() {
+	if !s.plan.persist {
+		return
+	}
+	was, err := s.lock.Remember(s.box.ID)
+	if err != nil {
+		s.log.Debug("it is not remembered which sandbox the task has", "sandbox", s.plan.name, "error", err)
+	}
+	if was != "" && was != s.box.ID {
+		s.info.Recreated = "the sandbox " + s.plan.name + " that this task had was deleted, and not by elsewhere: its files, what ran in it and its sessions' variables are gone"
+	}
 }
 
 // enter looks around in a sandbox that runs.

@@ -55,8 +55,8 @@ func (a *account) explain(ctx context.Context, what string, err error) error {
 	if _, is := errors.AsType[sdk.InvalidError](err); is {
 		return failure(driver.KindConfig, "%s: %s", what, text)
 	}
-	if _, is := errors.AsType[sdk.RemoteError](err); is {
-		return failure(driver.KindConfig, "%s: %s", what, text)
+	if _, is := errors.AsType[sdk.RemoteError](err); is { // an image that cannot be built
+		return failure(driver.KindConfig, "%s: %s; check modal_image", what, text)
 	}
 	switch code := codeOf(err); code {
 	case codes.Unauthenticated:

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -156,7 +158,7 @@ func readProfile(cfg driver.Config, environ []string) (p profile, from string, e
 	}
 	p, ok := all[name]
 	if !ok {
-		return nil, from, failure(driver.KindConfig, "there is no profile %q in %s (%s)", name, from, cfg.Origin("modal_profile"))
+		return nil, from, failure(driver.KindConfig, "there is no profile %q in %s (%s): name one of %s", name, from, cfg.Origin("modal_profile"), strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 	}
 	return p, from + ", profile " + name, nil
 }

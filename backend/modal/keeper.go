@@ -143,14 +143,14 @@ func (k *keeper) stored() (map[string]snapshot, error) {
 func (k *keeper) info(ctx context.Context, r running) driver.SandboxInfo {
 	return driver.SandboxInfo{
 		Task: r.note.Task, ID: r.sb.SandboxID, Name: r.name, State: driver.StateRunning, Image: r.note.Image, Created: tagTime(r.tags[tagMade]),
-		Persistent: r.tags[tagPersist] == "true", HoldsFiles: r.tags[tagPersist] == "true", InUse: kept.Used(ctx, k.req.Identity.Home, r.name, false), Exposure: &driver.Exposure{},
+		Persistent: r.tags[tagPersist] == "true", FilesInside: r.tags[tagPersist] == "true", InUse: kept.Used(ctx, k.req.Identity.Home, r.name, false), Exposure: &driver.Exposure{},
 	}
 }
 
 // storedInfo is a listing's row of files that are stored and are nowhere in a sandbox.
 func storedInfo(id string, of snapshot) driver.SandboxInfo {
 	return driver.SandboxInfo{
-		Task: of.Task, ID: id, Name: of.Name, State: driver.StateStopped, Image: of.Image, Created: of.At, Persistent: true, HoldsFiles: true, Exposure: &driver.Exposure{},
+		Task: of.Task, ID: id, Name: of.Name, State: driver.StateStopped, Image: of.Image, Created: of.At, Persistent: true, FilesInside: true, Exposure: &driver.Exposure{},
 	}
 }
 
@@ -240,7 +240,7 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []st
 	if r != nil {
 		task, name = r.note.Task, r.name
 	}
-	err = kept.With(ctx, k.req.Identity.Home, name, false, changeWait, func(*kept.Lock) error {
+	err = kept.With(ctx, k.req.Identity.Home, name, false, changeWait, func(lock *kept.Lock) error {
 		if r != nil {
 			if !data && r.tags[tagPersist] == "true" {
 				if err := k.as(*r).snapshotNow(ctx); err != nil {
@@ -251,6 +251,9 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []st
 				return err
 			}
 			removed = append(removed, "the sandbox "+r.sb.SandboxID)
+		}
+		if err := lock.Forget(); err != nil {
+			return err
 		}
 		if !data {
 			return nil

@@ -39,6 +39,9 @@ func (s *sandbox) enter(ctx context.Context) (*surroundings, error) {
 	}
 	for deadline := time.Now().Add(changeWait); ; {
 		around, err := s.tryEnter(ctx)
+		if err == nil {
+			s.remember()
+		}
 		if !errors.Is(err, errAgain) {
 			return around, err
 		}
@@ -50,6 +53,20 @@ func (s *sandbox) enter(ctx context.Context) (*surroundings, error) {
 		if time.Now().After(deadline) {
 			return nil, failure(driver.KindUnavailable, "the sandbox %s could not be entered within %s: %w", s.plan.name, changeWait, err)
 		}
+	}
+}
+
+// remember notes, until the sandbox's files are stored, that the task has this one, and finds out whether it had another that ended before.
+func (s *sandbox) remember() {
+	if !s.plan.persistent {
+		return
+	}
+	was, err := s.lock.Remember(s.sb.SandboxID)
+	if err != nil {
+		s.log.Debug("it is not remembered which sandbox the task has", "sandbox", s.plan.name, "error", err)
+	}
+	if was != "" && was != s.sb.SandboxID && s.restored == "" {
+		s.recreated = "the sandbox " + was + " that this task had ended before its files were stored: they, and what ran in it, are gone"
 	}
 }
 
@@ -107,11 +124,12 @@ func (s *sandbox) ensure(ctx context.Context) error {
 func (s *sandbox) find(ctx context.Context) (found bool, err error) {
 	actx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
+	what := "looking for the sandbox " + s.plan.name
+	s.progress(what)
 	sb, err := s.account.client.Sandboxes.FromName(actx, s.account.appName, s.plan.name, nil)
 	if notFound(err) {
 		return false, nil
 	}
-	what := "looking for the sandbox " + s.plan.name
 	if err != nil {
 		return false, s.account.explain(actx, what, err)
 	}

@@ -59,7 +59,7 @@ const (
 func makePlan(req driver.OpenRequest) (*plan, error) {
 	cfg := req.Config
 	p := &plan{
-		image: cfg.String("modal_image"), lifetime: ceil(cfg.Duration("modal_lifetime")), idle: ceil(cfg.Duration("container_idle_timeout")), ttl: ceil(cfg.Duration("modal_snapshot_ttl")),
+		image: strings.TrimSpace(cfg.String("modal_image")), lifetime: ceil(cfg.Duration("modal_lifetime")), idle: ceil(cfg.Duration("container_idle_timeout")), ttl: ceil(cfg.Duration("modal_snapshot_ttl")),
 		persistent: cfg.Bool("container_persistent") && !req.ThrowAway && req.Identity.Home != "",
 	}
 	if p.persistent {
@@ -68,6 +68,9 @@ func makePlan(req driver.OpenRequest) (*plan, error) {
 		p.name = kept.Name(req.Identity, "", req.Task)
 	}
 	p.key = storeKey(req)
+	if p.image == "" {
+		return nil, failure(driver.KindConfig, "modal_image (%s) is empty: name an image", cfg.Origin("modal_image"))
+	}
 	if p.lifetime > longest {
 		return nil, failure(driver.KindConfig, "modal_lifetime is %v (%s): Modal ends every sandbox after 24 hours", p.lifetime, cfg.Origin("modal_lifetime"))
 	}

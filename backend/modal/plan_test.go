@@ -78,6 +78,7 @@ func TestWhatModalCannotDoIsSaidBeforeAnythingIsMade(t *testing.T) {
 		{map[string]string{"modal_lifetime": "0"}, "more than 0"},
 		{map[string]string{"container_cpu": "0.0001"}, "thousandths"},
 		{map[string]string{"modal_gpu": "two T4"}, "modal_gpu"},
+		{map[string]string{"modal_image": " "}, "name an image"},
 	} {
 		if _, err := planned(t, c.settings); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v", c.settings, err)

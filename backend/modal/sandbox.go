@@ -26,11 +26,13 @@ type sandbox struct {
 	sb       *sdk.Sandbox
 	lock     *kept.Lock // nil for a sandbox that nobody else can find
 	fresh    bool       // this opening made it
-	restored string     // from when its files are, while it is being made
-	ends     time.Time  // when its lifetime is over; zero where that is not known
-	env      map[string]string
-	info     driver.Info
-	files    *cloudbox.Files // nil where none are synchronised
+	restored string     // from when its files are, where it was made from stored ones
+	// recreated says why the task's last one is not there any more, where nothing of it was stored.
+	recreated string
+	ends      time.Time // when its lifetime is over; zero where that is not known
+	env       map[string]string
+	info      driver.Info
+	files     *cloudbox.Files // nil where none are synchronised
 
 	ctx    context.Context // done, with the cause, when the sandbox is closed or lost
 	cancel context.CancelCauseFunc
@@ -105,7 +107,7 @@ func (s *sandbox) makeInfo(around *surroundings) {
 		Features: append([]driver.Feature{
 			{Name: "isolation", State: driver.Active, Detail: "a sandbox on the vendor's machines (image " + s.plan.image + ")"}, state,
 		}, s.plan.features...),
-		Notices: s.plan.notices,
+		Notices: s.plan.notices, Recreated: s.recreated,
 	}
 }
 
@@ -242,8 +244,11 @@ func (s *sandbox) Close(ctx context.Context) error {
 		tctx, cancel := context.WithTimeout(ctx, tidyWait)
 		s.removePrivate(tctx)
 		cancel()
-		if s.plan.persistent && s.hasToStore() {
+		switch {
+		case s.plan.persistent && s.hasToStore():
 			err = s.snapshotNow(ctx) // after one that is under way
+		case s.plan.persistent:
+			err = s.lock.Forget() // nothing is in it that could be lost
 		}
 	}
 	s.cancel(errClosed)

@@ -171,6 +171,29 @@ func TestFilesAreStoredOnCloseAndComeBack(t *testing.T) {
 	}
 }
 
+func TestASandboxThatEndedBeforeAnythingWasStoredIsToldOf(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, nil)
+	run(t, sb, "echo one > /root/f", "")
+	if err := a.e.Lose(sb.Info().SandboxID); err != nil {
+		t.Fatal(err)
+	}
+	closeIt(t, sb)
+	sb = a.mustOpen(t, nil)
+	if res, err := try(t, sb, "cat /root/f 2>&1; echo two > /root/f", nil); err != nil || !strings.Contains(res.Recreated, "ended before its files were stored") {
+		t.Errorf("%+v, %v", res, err)
+	}
+	closeIt(t, sb)
+	id := sb.Info().SandboxID
+	if err := a.e.Lose(id); err != nil {
+		t.Fatal(err)
+	}
+	sb = a.mustOpen(t, nil)
+	if res := run(t, sb, "cat /root/f", "two\n"); res.Recreated != "" || !said(res, "as of") {
+		t.Errorf("what was stored came back: recreated %q, notices %q", res.Recreated, res.Notices)
+	}
+}
+
 func TestWhatHermesStoredIsUsedAndNeverRemoved(t *testing.T) {
 	a := own(t)
 	image, err := a.e.MakeImage(map[string]string{"/work/f": "of Hermes\n"})
@@ -469,7 +492,7 @@ func TestWhatGoesWrongIsSaid(t *testing.T) {
 	}
 	fails("wrong credentials", map[string]string{"modal_token_secret": "as-wrong"}, elsewhere.ErrDenied, "--set", "modal token new")
 	fails("a secret of two lines", map[string]string{"modal_token_secret": "as-two\nlines"}, elsewhere.ErrConfig, "line break", "modal_token_secret")
-	fails("an image that is not there", map[string]string{"modal_image": emulator.FailingTag}, elsewhere.ErrConfig, "manifest unknown")
+	fails("an image that is not there", map[string]string{"modal_image": emulator.FailingTag}, elsewhere.ErrConfig, "manifest unknown", "check modal_image")
 	fails("an id that is not there", map[string]string{"modal_image": "im-none"}, elsewhere.ErrConfig, "im-none")
 	fails("nobody answers", map[string]string{"modal_server_url": "http://127.0.0.1:1"}, elsewhere.ErrUnavailable, "http://127.0.0.1:1")
 	a.e.SetQuota(1)

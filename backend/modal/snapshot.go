@@ -63,6 +63,9 @@ func (s *sandbox) snapshotNow(ctx context.Context) error {
 			if err := s.store.forget(ctx, removed); err != nil {
 				s.log.Debug("the notes of old stored files stay", "error", err)
 			}
+			if err := s.lock.Forget(); err != nil {
+				s.log.Debug("the note of a sandbox whose files were not stored stays", "error", err)
+			}
 		}
 	}
 	if err != nil {

@@ -115,13 +115,13 @@ func connect(req driver.OpenRequest) (*api, error) {
 	case oidc != "":
 		var err error
 		if a.team, a.project, err = claims(oidc); err != nil {
-			return nil, failure(driver.KindConfig, "VERCEL_OIDC_TOKEN (%s) cannot be used: %w; get a new one with `vercel env pull`", cfg.Origin("vercel_oidc_token"), err)
+			return nil, failure(driver.KindConfig, "vercel_oidc_token (%s) cannot be used: %w; get a new one with `vercel env pull`", cfg.Origin("vercel_oidc_token"), err)
 		}
 		token = oidc
 	case len(missing) == 3:
 		return nil, failure(driver.KindConfig, "vercel needs to know who you are; set VERCEL_TOKEN (make one at https://vercel.com/account/settings/tokens), VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or VERCEL_OIDC_TOKEN")
 	default:
-		return nil, failure(driver.KindConfig, "VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID go together: %s is not set; set all three", strings.Join(missing, " and "))
+		return nil, failure(driver.KindConfig, "VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID go together: %s; set all three", unset(missing))
 	}
 	for _, name := range []string{"vercel_token", "vercel_oidc_token", "vercel_team_id", "vercel_project_id"} {
 		if err := cloudbox.CheckToken(cfg.String(name), cfg.Origin(name)); err != nil {
@@ -139,6 +139,14 @@ func connect(req driver.OpenRequest) (*api, error) {
 		"Authorization": {"Bearer " + token}, "User-Agent": {"elsewhere"},
 	}}
 	return a, nil
+}
+
+// unset says that one or two variables are not set.
+func unset(names []string) string {
+	if len(names) == 1 {
+		return names[0] + " is not set"
+	}
+	return strings.Join(names, " and ") + " are not set"
 }
 
 // claims are what a token says of itself; the service checks it.

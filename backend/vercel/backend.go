@@ -74,14 +74,20 @@ func (a *api) explain(what string, err error) error {
 		return failure(driver.KindUnavailable, "%s: the token is not accepted: check VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or get a new VERCEL_OIDC_TOKEN (vercel env pull): %w", what, err)
 	case status == 404, status == 410:
 		return failure(driver.KindLost, "%s: %w", what, err)
+	case status == 400 && strings.Contains(strings.ToLower(err.Error()), "project"):
+		return failure(driver.KindConfig, "%s: the service refuses it: %w; check VERCEL_PROJECT_ID", what, err)
 	case status == 400:
-		return failure(driver.KindConfig, "%s: the service refuses it: %w", what, err)
+		return failure(driver.KindConfig, "%s: the service refuses it: %w; `elsewhere config show -b vercel` has what it was asked for", what, err)
 	case status == 429:
 		return failure(driver.KindUnavailable, "%s: the service takes no more requests for now; try again later: %w", what, err)
 	case status != 0:
-		return failure(driver.KindUnavailable, "%s: %w", what, err)
+		return failure(driver.KindUnavailable, "%s: the service has failed; try again later: %w", what, err)
 	}
-	return failure(driver.KindUnavailable, "%s: %s does not answer; check the network: %w", what, a.Base, err)
+	check := "the network"
+	if a.Base != service {
+		check += " and vercel_api_url (TERMINAL_VERCEL_API_URL)"
+	}
+	return failure(driver.KindUnavailable, "%s: %s does not answer; check %s: %w", what, a.Base, check, err)
 }
 
 // quota tells whether an error is of a limit that the account has reached, by what the service says: a request's path has names in it.

@@ -60,7 +60,7 @@ func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 func (k *keeper) info(ctx context.Context, b *box) driver.SandboxInfo {
 	return driver.SandboxInfo{
 		Task: k.task(b), ID: b.Name, Name: b.Name, State: stateOf(b.Status), Image: b.Image + b.Runtime, Created: stamp(b.Created), Data: []string{},
-		Persistent: b.Persistent, HoldsFiles: b.Persistent, InUse: stateOf(b.Status) == driver.StateRunning && kept.Used(ctx, k.req.Identity.Home, b.Name, false), Exposure: &driver.Exposure{},
+		Persistent: b.Persistent, FilesInside: b.Persistent, InUse: stateOf(b.Status) == driver.StateRunning && kept.Used(ctx, k.req.Identity.Home, b.Name, false), Exposure: &driver.Exposure{},
 	}
 }
 
@@ -185,13 +185,16 @@ func (k *keeper) Remove(ctx context.Context, id string, _ bool) (removed []strin
 	if err != nil || b == nil {
 		return nil, err
 	}
-	err = kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(*kept.Lock) error {
+	err = kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(lock *kept.Lock) error {
 		b, err := k.find(ctx, b.Name) // it may have changed until now
 		if err != nil || b == nil {
 			return err
 		}
 		if err := k.api.remove(ctx, b.Name, true); err != nil {
 			return k.api.explain("deleting the sandbox "+b.Name, err)
+		}
+		if err := lock.Forget(); err != nil {
+			return err
 		}
 		if task := k.task(b); b.Persistent && k.names(task, b) {
 			return k.store().forget(ctx, b.Name, task, b.Snapshot)

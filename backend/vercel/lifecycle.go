@@ -31,6 +31,7 @@ var errAgain = errors.New("it changes all the time")
 func (s *sandbox) ensure(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
+	s.progress("looking for the sandbox " + s.plan.name)
 	for pause := firstPoll; ; pause = min(pause*3/2, lastPoll) {
 		err := s.tryEnsure(ctx)
 		if err == nil && !s.made {
@@ -156,7 +157,7 @@ func (s *sandbox) giveUp(ctx context.Context, last string) error {
 	}
 	s.say(said)
 	s.lost, s.before = true, before
-	return errAgain
+	return errors.Join(s.lock.Forget(), errAgain)
 }
 
 // decide removes a sandbox that was made with other settings, or that ended without keeping anything, where it may be; else an error
@@ -185,7 +186,10 @@ func (s *sandbox) decide(ctx context.Context, st *state, running bool) (replaced
 		}
 	}
 	s.say("the sandbox was made again, since " + why)
-	return true, s.api.remove(ctx, s.plan.name, false)
+	if err := s.api.remove(ctx, s.plan.name, false); err != nil {
+		return true, err
+	}
+	return true, s.lock.Forget()
 }
 
 // stored gives the id of the files that a new sandbox starts from: those that Hermes' record has for the task, else what was stored of
@@ -243,6 +247,7 @@ func (s *sandbox) make(ctx context.Context) error {
 	default:
 		return err
 	}
+	s.from = from
 	switch {
 	case from != "":
 		s.say("the sandbox starts with the files that are stored for the task as " + from)

@@ -137,15 +137,15 @@ func (p *plan) ours(tags map[string]string) bool {
 
 // size sets the number of virtual CPUs: 1 or an even number, each with its part of memory. Memory counts where somebody set it.
 func (p *plan) size(cfg driver.Config) error {
-	n := int64(math.Ceil(cfg.Float("container_cpu")))
-	if cfg.IsSet("container_memory") {
-		n = max(n, (cfg.Bytes("container_memory")+mibPerVCPU<<20-1)/(mibPerVCPU<<20))
+	n, asks := int64(math.Ceil(cfg.Float("container_cpu"))), fmt.Sprintf("container_cpu is %g (%s)", cfg.Float("container_cpu"), cfg.Origin("container_cpu"))
+	if memory := (cfg.Bytes("container_memory") + mibPerVCPU<<20 - 1) / (mibPerVCPU << 20); cfg.IsSet("container_memory") && memory > n {
+		n, asks = memory, fmt.Sprintf("container_memory is %d MiB (%s)", cfg.Bytes("container_memory")>>20, cfg.Origin("container_memory"))
 	}
 	if n > 1 && n%2 != 0 {
 		n++
 	}
 	if n > maxVCPUs {
-		return failure(driver.KindConfig, "container_cpu and container_memory ask for %d virtual CPUs with %d MiB each; vercel gives at most %d", n, mibPerVCPU, maxVCPUs)
+		return failure(driver.KindConfig, "%s, which takes %d virtual CPUs of %d MiB each: vercel gives at most %d, so ask for less", asks, n, mibPerVCPU, maxVCPUs)
 	}
 	p.settings["container_cpu"] = strconv.FormatInt(n, 10)
 	cpu, memory := "the service's default", "the service's default"

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,7 @@ type sandbox struct {
 	unanswered int    // requests to make it
 	lost       bool   // files that were stored are gone at the service
 	before     string // what was stored before those, "" for nothing
+	from       string // what the one that was made starts with, "" for nothing
 
 	bashes *cloudbox.Bashes[carried]
 	inside *cloudbox.Inside
@@ -156,7 +158,28 @@ func (s *sandbox) open(ctx context.Context) error {
 	case !s.made && s.woke:
 		s.lieDown(ectx)
 	}
+	if err == nil {
+		s.remember()
+	}
 	return err
+}
+
+// remember notes which sandbox the task has now, and says so where that is another one than the home remembers.
+func (s *sandbox) remember() {
+	if !s.plan.persist {
+		return
+	}
+	id := strconv.FormatInt(s.box.Created, 10) // its name is the next one's too
+	was, err := s.lock.Remember(id)
+	if err != nil {
+		s.log.Debug("it is not remembered which sandbox the task has", "sandbox", s.plan.name, "error", err)
+	}
+	if was != "" && was != id {
+		s.info.Recreated = "the sandbox " + s.plan.name + " that this task had was deleted, and not by elsewhere: what ran in it is gone"
+		if s.made && s.from == "" {
+			s.info.Recreated += ", and so are its files"
+		}
+	}
 }
 
 // enter looks around in a sandbox that runs.

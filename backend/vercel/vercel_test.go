@@ -443,6 +443,39 @@ func TestWhatHermesHasStoredIsStartedFrom(t *testing.T) {
 	}
 }
 
+func TestASandboxThatWasDeletedBetweenTwoProcessesIsToldOf(t *testing.T) {
+	w := newWorld(t)
+	next := func() *elsewhere.Result {
+		t.Helper()
+		sb := w.open("web")
+		r := w.run(w.session(sb, ""), `cat ~/file 2>&1; echo kept > ~/file`, nil)
+		if err := sb.Close(w.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := next(); r.Recreated != "" {
+		t.Errorf("the first one: %q", r.Recreated)
+	}
+	w.srv.Destroy(w.one())
+	if r := next(); !strings.Contains(r.Recreated, "not by elsewhere: what ran in it is gone, and so are its files") {
+		t.Errorf("after it was deleted: %q, %q", r.Recreated, r.Output)
+	}
+	if r := next(); r.Recreated != "" || string(r.Output) != "kept\n" {
+		t.Errorf("said twice: %q, %q", r.Recreated, r.Output)
+	}
+	keeper, err := vercel.Backend().Keeper(w.ctx(), request(w.home, w.environ, "", w.settings))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keeper.Remove(w.ctx(), w.one(), true); err != nil {
+		t.Fatal(err)
+	}
+	if r := next(); r.Recreated != "" {
+		t.Errorf("after elsewhere removed it: %q", r.Recreated)
+	}
+}
+
 func TestASandboxWhoseTimeIsOverStartsAgainOnTheNextCall(t *testing.T) {
 	for how, end := range map[string]func(*world){
 		"its time was over": func(w *world) { w.srv.Lapse(w.one()) },
@@ -561,10 +594,11 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		kind    error
 		word    string
 	}{
+		{"a wrong project", []string{"VERCEL_TOKEN=" + good.account.Token, "VERCEL_TEAM_ID=" + good.account.Team, "VERCEL_PROJECT_ID=p"}, elsewhere.ErrConfig, "check VERCEL_PROJECT_ID"},
 		{"a wrong token", []string{"VERCEL_TOKEN=wrong", "VERCEL_TEAM_ID=t", "VERCEL_PROJECT_ID=p"}, elsewhere.ErrUnavailable, "VERCEL_TOKEN"},
 		{"a token of two lines", []string{"VERCEL_TOKEN=a\nb", "VERCEL_TEAM_ID=t", "VERCEL_PROJECT_ID=p"}, elsewhere.ErrConfig, "VERCEL_TOKEN has a line break"},
 		{"nobody", nil, elsewhere.ErrConfig, "VERCEL_OIDC_TOKEN"},
-		{"a part", []string{"VERCEL_TOKEN=x"}, elsewhere.ErrConfig, "VERCEL_TEAM_ID and VERCEL_PROJECT_ID is not set"},
+		{"a part", []string{"VERCEL_TOKEN=x"}, elsewhere.ErrConfig, "VERCEL_TEAM_ID and VERCEL_PROJECT_ID are not set"},
 		{"no OIDC token", []string{"VERCEL_OIDC_TOKEN=x"}, elsewhere.ErrConfig, "vercel env pull"},
 		{"an OIDC token", []string{"VERCEL_OIDC_TOKEN=" + good.account.OIDC}, nil, ""},
 	} {
@@ -584,12 +618,20 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			}
 		})
 	}
-	for key, value := range map[string]string{"container_disk": "1024", "container_cpu": "33", "vercel_lifetime": "5", "vercel_image": "no-such"} {
+	for _, c := range []struct{ key, value, word string }{
+		{"container_disk", "1024", "container_disk (--set container_disk)"}, {"container_cpu", "33", "container_cpu is 33 (--set container_cpu)"},
+		{"container_memory", "70000", "container_memory is 70000 MiB (--set container_memory)"}, {"vercel_lifetime", "5", "1m0s to 24h0m0s"}, {"vercel_image", "no-such", "config show -b vercel"},
+	} {
 		w := worldOf(t, srv, nil)
-		w.settings[key] = value
-		if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrConfig) || len(w.ids()) != 0 {
-			t.Errorf("%s: %v", key, err)
+		w.settings[c.key] = c.value
+		if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrConfig) || !strings.Contains(err.Error(), c.word) || len(w.ids()) != 0 {
+			t.Errorf("%s: %v", c.key, err)
 		}
+	}
+	w = worldOf(t, srv, nil)
+	w.settings["vercel_api_url"] = "http://127.0.0.1:1"
+	if _, err := w.tryOpen(elsewhere.SandboxOptions{}); !errors.Is(err, elsewhere.ErrUnavailable) || !strings.Contains(err.Error(), "check the network and vercel_api_url") {
+		t.Errorf("nobody answers: %v", err)
 	}
 }
 

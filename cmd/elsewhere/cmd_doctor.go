@@ -340,10 +340,16 @@ func (b *backendReport) run(ctx context.Context, a *app, cfg *config.Config, t t
 	for _, text := range res.Notices {
 		r.add(&b.Checks, check{State: warning, Name: "notice", Detail: text})
 	}
-	if found := blocked(lines[5:], cfg.Strings("env_passthrough")); len(found) > 0 {
-		hint := "take them out of the profile, or set terminal.scrub_profile to true"
-		r.add(&b.Checks, check{State: warning, Name: "secrets", Hint: &hint,
-			Detail: "commands can read these, which the login profile sets: " + strings.Join(found, ", ")})
+	service := ""
+	if d, err := cfg.Backend(""); err == nil {
+		service = d.Name
+	}
+	if found := blocked(lines[5:], cfg.Strings("env_passthrough"), service); len(found) > 0 {
+		from, hint := "the login profile", "take them out of the profile, or set terminal.scrub_profile to true"
+		if !sandbox.Info().Exposure.Here { // scrub_profile is local's
+			from, hint = "its image or a login file there", "take them out of it"
+		}
+		r.add(&b.Checks, check{State: warning, Name: "secrets", Hint: &hint, Detail: "commands can read these, which come from " + from + ": " + strings.Join(found, ", ")})
 	}
 	return nil
 }
@@ -353,13 +359,19 @@ func guardCheck(guarded bool, why string) check {
 	return check{State: good, Name: "policy", Detail: (&guarding{guarded, why}).String()}
 }
 
-// blocked are the names among names that the caller's environment would not have handed on.
-func blocked(names, allowed []string) []string {
+// blocked are the names among names that the caller's environment would not have handed on. A service sets some of its own family in its
+// sandboxes (DAYTONA_SANDBOX_ID), of which only a credential counts.
+func blocked(names, allowed []string, service string) []string {
+	own := strings.ToUpper(service) + "_"
+	credential := func(name string) bool {
+		return slices.ContainsFunc([]string{"TOKEN", "SECRET", "KEY", "PASSWORD"}, func(word string) bool { return strings.Contains(name, word) })
+	}
 	var found []string
 	for _, name := range names {
-		if scrub.Blocked(name) && !slices.Contains(allowed, name) {
-			found = append(found, name)
+		if !scrub.Blocked(name) || slices.Contains(allowed, name) || strings.HasPrefix(name, own) && !credential(name) {
+			continue
 		}
+		found = append(found, name)
 	}
 	return found
 }

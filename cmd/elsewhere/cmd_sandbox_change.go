@@ -342,6 +342,9 @@ func (a *app) announce(b keptBox, sessions []elsewhere.SessionInfo) {
 	if b.State != driver.StateData { // else it is gone already
 		fmt.Fprintf(&text, "  the sandbox %s and all that runs in it (%s, made %s ago from %s)\n", oneLine(b.Name), b.State, age(b.Created), oneLine(b.Image))
 	}
+	if b.FilesInside {
+		fmt.Fprintln(&text, "  its files, which are nowhere else")
+	}
 	for _, dir := range b.Data {
 		fmt.Fprintf(&text, "  the directory %s\n", oneLine(dir))
 	}
@@ -386,7 +389,7 @@ itself. It says first which go, and asks; --yes answers.`,
 // prunable tells whether prune removes a sandbox: nobody uses it, no files go with it that persist, and it is stopped or was not made to.
 func prunable(b keptBox) bool {
 	runs := b.State == driver.StateRunning || b.State == driver.StatePaused
-	return b.State != driver.StateData && !b.InUse && !b.HoldsFiles && (!b.Persistent || !runs)
+	return b.State != driver.StateData && !b.InUse && !b.FilesInside && (!b.Persistent || !runs)
 }
 
 func (a *app) prune(ctx context.Context, o *pruneFlags) error {

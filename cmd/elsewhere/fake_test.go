@@ -219,7 +219,7 @@ func (k keeper) List(context.Context) ([]driver.SandboxInfo, error) {
 	all, err := k.records()
 	var infos []driver.SandboxInfo
 	for _, r := range all {
-		r.Detail.HoldsFiles = k.has("holds")
+		r.Detail.FilesInside = r.Detail.FilesInside || k.has("holds")
 		infos = append(infos, r.Detail.SandboxInfo)
 	}
 	return infos, err

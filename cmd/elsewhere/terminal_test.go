@@ -106,6 +106,11 @@ func TestWhatIsThrownAwayIsAskedAboutOnATerminal(t *testing.T) {
 			t.Parallel()
 			p := newProgram(t, strings.Fields(c.args)...)
 			e := withEngine(p, "old")
+			old := e.newRecord("old")
+			old.Detail.FilesInside = strings.Contains(c.args, "reset") // prune passes such a one over
+			if err := e.write(old); err != nil {
+				t.Fatal(err)
+			}
 			before, err := os.ReadFile(e.file("old"))
 			if err != nil {
 				t.Fatal(err)
@@ -113,7 +118,7 @@ func TestWhatIsThrownAwayIsAskedAboutOnATerminal(t *testing.T) {
 			terminal := p.onTerminal()
 			s := watch(t, terminal)
 			s.await("Go on? [y/N] ")
-			if said := s.String(); !strings.Contains(said, "shed/old") {
+			if said := s.String(); !strings.Contains(said, "shed/old") || strings.Contains(said, "its files, which are nowhere else") != old.Detail.FilesInside {
 				t.Errorf("it did not say first what goes: %q", said)
 			}
 			if now, err := os.ReadFile(e.file("old")); err != nil || !bytes.Equal(now, before) {

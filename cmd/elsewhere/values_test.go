@@ -112,3 +112,21 @@ func TestAFailureIsOneLineThatEndsWithTheNextStep(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+func TestWhatAServiceSetsInItsOwnSandboxesIsNoSecret(t *testing.T) {
+	for _, c := range []struct {
+		service, name string
+		want          bool
+	}{
+		{"daytona", "DAYTONA_SANDBOX_ID", false}, {"daytona", "DAYTONA_API_KEY", true}, {"daytona", "MODAL_TASK_ID", true},
+		{"modal", "MODAL_TASK_ID", false}, {"modal", "MODAL_TOKEN_ID", true}, {"vercel", "VERCEL_OIDC_TOKEN", true}, {"local", "DAYTONA_SANDBOX_ID", true},
+		{"daytona", "PATH", false}, {"", "OPENAI_API_KEY", true},
+	} {
+		if found := blocked([]string{c.name}, nil, c.service); (len(found) == 1) != c.want {
+			t.Errorf("%s on %s: %q", c.name, c.service, found)
+		}
+	}
+	if found := blocked([]string{"OPENAI_API_KEY"}, []string{"OPENAI_API_KEY"}, "docker"); len(found) != 0 {
+		t.Errorf("what is allowed: %q", found)
+	}
+}

@@ -29,8 +29,9 @@ const (
 	firstPause = 200 * time.Millisecond
 	// longestPause is the most that a server's Retry-After is waited for; one that wants more time gets its error back.
 	longestPause = 30 * time.Second
-	// answerWait bounds one try where the request says nothing.
+	// answerWait bounds one try where the request says nothing, and silent is how many may have no answer within their time.
 	answerWait = 30 * time.Second
+	silent     = 2
 	// mostBytes bounds an answer.
 	mostBytes = 32 << 20
 )
@@ -68,12 +69,17 @@ type Error struct {
 	Status       int
 	Code         string // the API's own word, where it has one
 	Message      string
+	// After is how long the service asks to wait before another try; 0 is nothing said.
+	After time.Duration
 }
 
 func (e *Error) Error() string {
 	text := e.Message
 	if text == "" {
 		text = http.StatusText(e.Status)
+	}
+	if e.After > 0 {
+		text += fmt.Sprintf(" (it asks to wait %v)", e.After)
 	}
 	return fmt.Sprintf("%s answers %s %s with %d: %s", e.Service, e.Method, e.Path, e.Status, text)
 }
@@ -96,16 +102,20 @@ func (c *Client) Do(ctx context.Context, q Request) error {
 		}
 	}
 	repeat := q.Repeat || q.Method == http.MethodGet || q.Method == http.MethodHead || q.Method == http.MethodPut || q.Method == http.MethodDelete
-	pause := firstPause
+	pause, unheard := firstPause, 0
 	for try := 1; ; try++ {
 		after, again, err := c.once(ctx, q, body)
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return errors.Join(ctx.Err(), err)
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
-		if try == tries || !(again == untaken || again == unknown && repeat) {
+		if again == unheardOf {
+			again = unknown
+			unheard++
+		}
+		if try == tries || unheard == silent || !(again == untaken || again == unknown && repeat) {
 			return err
 		}
 		wait := pause/2 + rand.N(pause)
@@ -121,7 +131,7 @@ func (c *Client) Do(ctx context.Context, q Request) error {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 		pause *= 2
 	}
@@ -131,9 +141,10 @@ func (c *Client) Do(ctx context.Context, q Request) error {
 type fate int
 
 const (
-	final   fate = iota // another try would fail too
-	untaken             // it was not done
-	unknown             // it may have been done
+	final     fate = iota // another try would fail too
+	untaken               // it was not done
+	unknown               // it may have been done
+	unheardOf             // the same: there was no answer in time
 )
 
 func (c *Client) once(ctx context.Context, q Request, body []byte) (after time.Duration, again fate, err error) {
@@ -156,7 +167,7 @@ func (c *Client) once(ctx context.Context, q Request, body []byte) (after time.D
 			return 0, untaken, err
 		}
 		if tctx.Err() != nil && ctx.Err() == nil {
-			err = fmt.Errorf("%s does not answer %s %s within %v", c.Service, q.Method, q.Path, wait)
+			return 0, unheardOf, fmt.Errorf("%s does not answer %s %s within %v", c.Service, q.Method, q.Path, wait)
 		}
 		return 0, unknown, err
 	}
@@ -166,6 +177,7 @@ func (c *Client) once(ctx context.Context, q Request, body []byte) (after time.D
 	case res.StatusCode >= 300:
 		e := c.read(q, res.StatusCode, text)
 		after := retryAfter(res.Header.Get("Retry-After"), time.Now())
+		e.After = after
 		switch res.StatusCode {
 		case http.StatusTooManyRequests:
 			return after, untaken, e

@@ -82,7 +82,7 @@ func TestRetryAfterIsRespected(t *testing.T) {
 		t.Errorf("after %v: %v", second.Sub(first), err)
 	}
 	client, sent := answers(t, status(429, "Retry-After", "3600"))
-	if err := client.Do(t.Context(), Request{Method: "GET", Path: "/x"}); StatusOf(err) != 429 || sent.Load() != 1 {
+	if err := client.Do(t.Context(), Request{Method: "GET", Path: "/x"}); StatusOf(err) != 429 || sent.Load() != 1 || !strings.Contains(err.Error(), "wait 1h") {
 		t.Errorf("an hour is waited for: %v", err)
 	}
 }
@@ -96,10 +96,14 @@ func TestTriesAndTimeAreBounded(t *testing.T) {
 	if err := client.Do(t.Context(), Request{Method: "GET", Path: "/x", Wait: 50 * time.Millisecond}); err != nil || sent.Load() != 2 {
 		t.Errorf("a server that hangs: sent %d times, %v", sent.Load(), err)
 	}
+	client, sent = answers(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	if err := client.Do(t.Context(), Request{Method: "GET", Path: "/x", Wait: 50 * time.Millisecond}); err == nil || sent.Load() != silent || !strings.Contains(err.Error(), "does not answer GET /x within") {
+		t.Errorf("a server that hangs for ever: sent %d times, %v", sent.Load(), err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	client, sent = answers(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	if err := client.Do(ctx, Request{Method: "GET", Path: "/x"}); ctx.Err() == nil || err == nil || sent.Load() != 1 {
+	if err := client.Do(ctx, Request{Method: "GET", Path: "/x"}); ctx.Err() == nil || err == nil || sent.Load() != 1 || strings.Contains(err.Error(), "\n") {
 		t.Errorf("sent %d times, %v", sent.Load(), err)
 	}
 }

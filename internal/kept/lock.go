@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gofrs/flock"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/atomicfile"
 	"github.com/elsewhere-sh/elsewhere/internal/kinderr"
 	"github.com/elsewhere-sh/elsewhere/internal/lockfile"
 )
@@ -145,8 +147,39 @@ func (l *Lock) Discard() {
 		return
 	}
 	_ = os.Remove(l.use.Path())
+	_ = l.Forget()
 	_ = os.Remove(l.make.Path())
 }
+
+// Remember notes which sandbox has this name now, for backends whose engine knows nothing of one that is gone, and gives the one that was
+// noted before, "" where none was. Call it with the right to make; a nil Lock remembers nothing.
+func (l *Lock) Remember(id string) (was string, err error) {
+	if l == nil {
+		return "", nil
+	}
+	text, err := os.ReadFile(l.note())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if was = strings.TrimSpace(string(text)); was == id {
+		return was, nil
+	}
+	return was, atomicfile.Write(l.note(), []byte(id+"\n"), 0o600)
+}
+
+// Forget takes back what Remember noted: elsewhere itself has removed the sandbox, or nothing is lost with it. Call it with the right to make; a
+// nil Lock, and one of which nothing is noted, do nothing.
+func (l *Lock) Forget() error {
+	if l == nil {
+		return nil
+	}
+	if err := os.Remove(l.note()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (l *Lock) note() string { return strings.TrimSuffix(l.use.Path(), ".use") + ".is" }
 
 // Use says, until the lock is closed, that this process uses the sandbox. Call it with the right to make.
 func (l *Lock) Use() error {

@@ -46,13 +46,13 @@ type Host struct {
 // write to. The caller closes the host.
 func NewHost(dir, base string) (*Host, error) {
 	if _, err := exec.LookPath("bwrap"); err != nil {
-		return nil, errors.New("bwrap is missing: install bubblewrap")
+		return nil, errors.New("machines need bwrap, which is missing: install bubblewrap")
 	}
 	if os.Geteuid() != 0 {
-		return nil, errors.New("machines need root")
+		return nil, errors.New("machines need root: start it as root")
 	}
 	if _, err := os.Stat(filepath.Join(base, "bin/bash")); err != nil {
-		return nil, fmt.Errorf("no tree to start machines on: %w", err)
+		return nil, fmt.Errorf("no tree to start machines on (`make testbed` makes it): %w", err)
 	}
 	keepDescriptors()
 	h := &Host{dir: dir, machines: map[*Machine]struct{}{}}

@@ -1,29 +1,38 @@
 //go:build linux
 
-// Command cmd runs the emulator of Daytona by hand until it is interrupted, and prints what to export.
+// Command cmd runs the emulator of Daytona until it is interrupted, and prints how elsewhere is pointed at it.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/elsewhere-sh/elsewhere/test/cloud/daytona"
 )
 
 func main() {
-	done := make(chan os.Signal, 1)
-	signal.Notify(done, os.Interrupt, syscall.SIGTERM)
+	latency := flag.Duration("latency", 0, "how long a round trip takes")
+	flag.Parse()
+	if err := run(*latency); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(latency time.Duration) error {
+	// A shell script that starts it in the background has INT ignored, and every command in a sandbox would inherit that.
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
 	s, err := daytona.New(daytona.Tree)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return err
 	}
+	s.SetLatency(latency)
 	fmt.Printf("export DAYTONA_API_URL=%s DAYTONA_API_KEY=%s\n", s.URL(), s.NewAccount(nil).Key)
-	<-done
-	if err := s.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	<-stop
+	return s.Close()
 }
