@@ -208,7 +208,7 @@ func groups() []group {
 		profileGroup(), packageGroup(),
 		spawnAheadGroup(), concurrencyGroup(),
 		hostileGroup(), secretGroup(), lostGroup(), lastResortGroup(), survivalGroup(), nameGroup(),
-		fileGroup(), bigGroup(), bashOnlyGroup(),
+		fileGroup(), hermesGroup(), bigGroup(), bashOnlyGroup(),
 	}
 }
 
