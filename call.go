@@ -374,7 +374,7 @@ func (c *call) result() (*Result, error) {
 	if c.cause == Signaled && r.ExitMeaning == "" {
 		r.ExitMeaning = exitmeaning.Signal(c.code - 128)
 	}
-	if why := c.explainKill(); why != "" {
+	if why := c.explainExit(); why != "" {
 		r.ExitMeaning = why
 	}
 	if r.Cwd == "" {
@@ -396,15 +396,17 @@ func (c *call) result() (*Result, error) {
 	return r, nil
 }
 
-// killed is the code of a command that was ended by KILL, and explainWait how long a driver may take to say why.
+// killed is the code of a command that was ended by KILL, noProcess that of a bash that could start no other process, and explainWait
+// how long a driver may take to say why.
 const (
 	killed      = 128 + 9
+	noProcess   = 254
 	explainWait = 5 * time.Second
 )
 
-// explainKill asks a driver that knows why a command was killed; "" where nobody does.
-func (c *call) explainKill() string {
-	if c.code != killed || c.cause != Exited && c.cause != Signaled {
+// explainExit asks a driver that knows why a command was killed, or had no process; "" where nobody does.
+func (c *call) explainExit() string {
+	if c.code != killed && c.code != noProcess || c.cause != Exited && c.cause != Signaled {
 		return ""
 	}
 	explainer, ok := c.sh.at.drv.(driver.ExitExplainer)
@@ -413,7 +415,7 @@ func (c *call) explainKill() string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), explainWait)
 	defer cancel()
-	return explainer.ExplainKill(ctx)
+	return explainer.ExplainExit(ctx, c.code)
 }
 
 // takeOutput moves what the windows kept into the result.

@@ -79,8 +79,9 @@ type Stopper interface {
 	Stop(ctx context.Context) error
 }
 
-// ExitExplainer knows more of a command that was killed (137) than its code says: that memory had run out, and which setting
-// gives it more. It is asked for such ends alone. "" is nothing known.
+// ExitExplainer knows more of two ends than their codes say: of a command that was killed (137) that memory had run out, of a bash that
+// could start no process (254) that there are as many as there may be; and which setting gives it more. It is asked for such ends
+// alone. "" is nothing known.
 type ExitExplainer interface {
-	ExplainKill(ctx context.Context) string
+	ExplainExit(ctx context.Context, code int) string
 }

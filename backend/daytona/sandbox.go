@@ -13,6 +13,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudhttp"
+	"github.com/elsewhere-sh/elsewhere/internal/hostpath"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	"github.com/elsewhere-sh/elsewhere/internal/ptychannel"
@@ -325,6 +326,7 @@ func (s *sandbox) Stop(ctx context.Context) error {
 func (s *sandbox) lookAround(ctx context.Context) (*cloudbox.Surroundings, error) {
 	look := cloudbox.Look{Identity: s.req.Identity, Owner: s.owner, Keep: !s.alone(), Name: s.plan.name, Setting: "daytona_image"}
 	look.Dir, look.Notice = cloudbox.StartDir(s.req, hermesHome)
+	look.OfHost = func(dir string) bool { return hostpath.Likely(dir, s.req) }
 	return s.inside.LookAround(ctx, look)
 }
 

@@ -401,6 +401,38 @@ func TestAContainerThatRunsOutOfMemoryIsStartedAgain(t *testing.T) {
 	b.says(s, `while read -r l; do echo "$l"; done </calls`, "one\n")
 }
 
+// TestD02AProcessLimitThatIsMetIsNamed: threads count too, and what a command left in the background counts for the next one.
+func TestD02AProcessLimitThatIsMetIsNamed(t *testing.T) {
+	eng := testEngine(t)
+	needImage(t, eng, imageDebian)
+	info, err := eng.Info(t.Context(), client.InfoOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !info.Info.PidsLimit {
+		t.Skip("the engine has no controller for processes")
+	}
+	b := on(t, eng, "docker_image", imageDebian, "docker_pids_limit", "30", "spawn_ahead", "0").open()
+	s := b.session("")
+	const named = "docker_pids_limit is 30: end what runs in it, or raise the limit"
+	if res, err := b.try(s, `exit 254`); err != nil || res.ExitCode != 254 || strings.Contains(res.ExitMeaning, named) {
+		t.Errorf("a command's own 254: %+v, %v", res, err)
+	}
+	b.says(s, `python3 -c '
+import threading, time
+try:
+    while True:
+        threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+except RuntimeError:
+    open("/tmp/full", "w").write("full")
+time.sleep(1000)' >/dev/null 2>&1 &
+until [[ -s /tmp/full ]]; do read -t 0.1 <> <(:); done 2>/dev/null; echo full`, "full\n")
+	res, err := b.try(s, `pwd; /bin/true`) // bash tries for 15 s
+	if err != nil || res.ExitCode != 254 || !strings.Contains(string(res.Output), "fork") || !strings.Contains(res.ExitMeaning, named) {
+		t.Errorf("%+v, %v: %s", res, err, res.Output)
+	}
+}
+
 // TestAnImageThatIsDeleted: a container needs its image only to be made.
 func TestAnImageThatIsDeleted(t *testing.T) {
 	e := newPrivateEngine(t, "128m")

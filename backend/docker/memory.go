@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/elsewhere-sh/elsewhere/driver"
 )
 
 // killsFunction sets kills to how many processes in the container the kernel has ended for want of memory, "" where its control
@@ -27,8 +25,8 @@ func (s *sandbox) noteKills(count string) (more bool) {
 	return err == nil && s.kills.Swap(n) < n
 }
 
-// ExplainKill says that memory had run out where the kernel has ended a process for it since that was last asked.
-func (s *sandbox) ExplainKill(ctx context.Context) string {
+// memoryRanOut says so where the kernel has ended a process for it since that was last asked.
+func (s *sandbox) memoryRanOut(ctx context.Context) string {
 	out, err := s.run(ctx, killsFunction+"\ncountKills\necho \"$kills\"")
 	if err != nil || !s.noteKills(out) {
 		return ""
@@ -43,5 +41,3 @@ func (s *sandbox) moreMemory() string {
 	}
 	return fmt.Sprintf("container_memory is %s: raise it, and apply it with `elsewhere sandbox reset %s`", size(s.plan.host.Memory), s.address())
 }
-
-var _ driver.ExitExplainer = (*sandbox)(nil)

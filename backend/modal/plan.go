@@ -15,6 +15,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/amount"
+	"github.com/elsewhere-sh/elsewhere/internal/hostpath"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	"github.com/elsewhere-sh/elsewhere/internal/safename"
@@ -183,7 +184,7 @@ func startDir(cwd string, req driver.OpenRequest) (dir, notice string) {
 		return path.Clean(cwd), ""
 	case strings.ContainsRune(cwd, 0):
 		return replaced("which is no path")
-	case len(cwd) > 1 && cwd[1] == ':' || strings.Contains(cwd, `\`):
+	case hostpath.Only(cwd):
 		return replaced("a path of this machine")
 	case !path.IsAbs(cwd):
 		return replaced("a relative path, which means nothing in the sandbox")

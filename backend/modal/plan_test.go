@@ -97,7 +97,7 @@ func TestWhereASessionStarts(t *testing.T) {
 		told     bool
 	}{
 		{"", "", false}, {".", "", false}, {"~", "", false}, {"~/work", "~/work", false}, {"/workspace", "/workspace", false}, {"/srv/../tmp", "/tmp", false},
-		{`C:\Users\me`, "", true}, {"c:/x", "", true}, {"/Users/me", "", true}, {"relative", "", true}, {home, "", true},
+		{`C:\Users\me`, "", true}, {"c:/x", "", true}, {"//server/share", "", true}, {"/Users/me", "", true}, {"relative", "", true}, {home, "", true},
 	} {
 		dir, notice := startDir(c.cwd, driver.OpenRequest{Environ: []string{"HOME=" + home}})
 		if dir != c.dir || (notice != "") != c.told {

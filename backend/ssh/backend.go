@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/hostpath"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	"github.com/elsewhere-sh/elsewhere/internal/scrub"
 )
@@ -119,6 +120,10 @@ func (s *sandbox) settle(ctx context.Context, req driver.OpenRequest) error {
 	if err != nil {
 		return err
 	}
+	if a.dirState != "" && hostpath.Likely(a.dir, req) {
+		notice = fmt.Sprintf("terminal.cwd (%s) is a directory of this machine; sessions start in the home directory of the account", a.dir)
+		a.dir, a.dirState = a.home, ""
+	}
 	s.info = s.makeInfo(req, a)
 	if notice != "" {
 		s.info.Notices = append(s.info.Notices, notice)
@@ -168,7 +173,7 @@ func (s *sandbox) tellSlow(tell func(string)) (done func()) {
 // startDir is what the account is asked for as the directory of a new session. A path that can only be this machine's is
 // replaced by the home directory there, with a warning.
 func startDir(setting string, req driver.OpenRequest) (dir, notice string) {
-	if drive := len(setting) > 1 && setting[1] == ':' && strings.ContainsRune("abcdefghijklmnopqrstuvwxyz", rune(setting[0]|0x20)); drive || strings.Contains(setting, "\\") {
+	if hostpath.Only(setting) {
 		return "", fmt.Sprintf("terminal.cwd (%s) is a path of this machine; sessions start in the home directory of the account", setting)
 	}
 	// Hermes gives its subprocesses a home below its own; there the account has one itself.

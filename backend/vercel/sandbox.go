@@ -17,6 +17,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/internal/bashscript"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudbox"
 	"github.com/elsewhere-sh/elsewhere/internal/cloudhttp"
+	"github.com/elsewhere-sh/elsewhere/internal/hostpath"
 	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	"github.com/elsewhere-sh/elsewhere/internal/ptychannel"
@@ -441,7 +442,8 @@ func (s *sandbox) record(ctx context.Context, id string) {
 func (s *sandbox) lookAround(ctx context.Context) (*cloudbox.Surroundings, error) {
 	look := cloudbox.Look{Identity: s.req.Identity, Owner: s.owner, Keep: !alone(s.req), Name: s.plan.name, Setting: "vercel_image or vercel_runtime"}
 	look.Dir, look.Notice = cloudbox.StartDir(s.req, hermesDir)
-	if look.Dir == "" || look.Dir == "." {
+	look.OfHost = func(dir string) bool { return hostpath.Likely(dir, s.req) }
+	if look.Notice == "" && (look.Dir == "" || look.Dir == ".") {
 		look.Dir = s.getRun().Cwd // which is the service's to choose; "" is the home directory
 	}
 	return s.inside.LookAround(ctx, look)

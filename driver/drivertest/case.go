@@ -56,6 +56,7 @@ type box struct {
 	rec   *recorder
 	// settings are those of cfg, for another process.
 	settings map[string]string
+	backend  driver.Backend
 	sb       *elsewhere.Sandbox
 }
 
@@ -109,20 +110,35 @@ func (t *test) place(spec boxSpec) *box {
 		backend = *b.place.Backend
 	}
 	b.rec = newRecorder()
+	b.backend = backend
 	settings["backend"] = backend.Name
 	if _, chosen := settings["policy.enabled"]; !chosen {
 		// The contract is about what commands do, and the cases' own are none that a policy lets run: kill -9, rm -rf, chmod.
 		settings["policy.enabled"] = "false"
 	}
-	cfg, err := config.Load(config.Options{
-		Backends: []driver.Backend{b.rec.wrap(backend)}, Flags: settings, Environ: b.place.Environ, Home: b.place.HermesHome,
-	})
-	if err != nil {
-		t.Fatalf("loading the settings: %v", err)
-	}
-	b.cfg, b.settings = cfg, settings
+	b.load(settings)
 	b.opts.Environ = b.place.Environ
 	return b
+}
+
+// load takes settings for the next open.
+func (b *box) load(settings map[string]string) {
+	b.t.Helper()
+	cfg, err := config.Load(config.Options{
+		Backends: []driver.Backend{b.rec.wrap(b.backend)}, Flags: settings, Environ: b.place.Environ, Home: b.place.HermesHome,
+	})
+	if err != nil {
+		b.t.Fatalf("loading the settings: %v", err)
+	}
+	b.cfg, b.settings = cfg, settings
+}
+
+// reload changes settings for the next open.
+func (b *box) reload(change map[string]string) {
+	b.t.Helper()
+	settings := maps.Clone(b.settings)
+	maps.Copy(settings, change)
+	b.load(settings)
 }
 
 // open opens the sandbox, to be closed with the case.

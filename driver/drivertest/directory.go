@@ -49,6 +49,28 @@ func directoryGroup() group {
 				r.fail("a session starts in %q, Info.Dir is %q", r.Cwd, info.Dir)
 			}
 		}},
+		{name: "D11 a directory of the caller's machine in the setting cwd is replaced by the home, said once", inapt: sharesEnvironment, run: func(t *test) {
+			for cwd, word := range map[string]string{`D:\drivertest`: "drivertest", "/Users/drivertest/p": "/Users/drivertest/p"} {
+				b := t.own(boxSpec{Settings: map[string]string{"cwd": cwd}})
+				b.session("").want(`pwd`, b.sb.Info().Home+"\n").notice(word)
+				b.session("").want(`pwd`, b.sb.Info().Home+"\n").noNotice(word)
+			}
+		}},
+		{name: "D12 a named session stays where it is, whatever its next user is told to start in", needs: []Need{NeedReopen}, run: func(t *test) {
+			b := t.own(boxSpec{})
+			s := b.session("dev")
+			s.want(`cd /usr`, "")
+			s.close()
+			b.close()
+			next := *b
+			next.reload(map[string]string{"cwd": "/etc"})
+			next.open()
+			next.session("dev").want(`pwd`, "/usr\n")
+			next.session("").want(`pwd; cat /etc/passwd >/dev/null && echo read`, "/etc\nread\n")
+			if data, err := next.sb.ReadFile(t.ctx(), "/etc/passwd"); err != nil || len(data) == 0 {
+				t.Errorf("a file elsewhere: %v", err)
+			}
+		}},
 		{name: "the logical directory through a link is kept, and cd .. leaves the link", run: func(t *test) {
 			s := t.session()
 			s.observe(`mkdir -p @D/real/deep; ln -s @D/real/deep @D/link`)

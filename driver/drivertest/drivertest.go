@@ -188,6 +188,14 @@ type testCase struct {
 	inapt func(h *Harness) string
 }
 
+// sharesEnvironment is the inapt of what cannot apply where commands share the caller's machine and environment.
+func sharesEnvironment(h *Harness) string {
+	if _, lacks := h.Lacks[NeedCallerEnv]; lacks {
+		return ""
+	}
+	return "commands run on the caller's own machine, with its directories and environment"
+}
+
 // groups lists the suite. A function, so that nothing is built before it is asked for.
 func groups() []group {
 	return []group{
@@ -200,7 +208,7 @@ func groups() []group {
 		profileGroup(), packageGroup(),
 		spawnAheadGroup(), concurrencyGroup(),
 		hostileGroup(), secretGroup(), lostGroup(), lastResortGroup(), survivalGroup(), nameGroup(),
-		fileGroup(), bigGroup(), bashOnlyGroup(),
+		fileGroup(), hermesGroup(), bigGroup(), bashOnlyGroup(),
 	}
 }
 

@@ -152,6 +152,19 @@ func secretGroup() group {
 			s.run(`echo "$MY_TOKEN $NOTION_API_KEY $AWS_SECRET_ACCESS_KEY $CLAUDE_CODE_OAUTH_TOKEN $OPENAI_API_KEY ${GROQ_API_KEY-unset} ${GITHUB_TOKEN-unset}"`).
 				code(0).out("1 2 3 4 5 unset unset\n").notice("GITHUB_TOKEN")
 		}},
+		{name: "G01 what the passthrough list names reaches commands and jobs, and no waiting shell has it", inapt: sharesEnvironment, run: func(t *test) {
+			b := t.own(boxSpec{
+				PlaceSpec: PlaceSpec{Environ: []string{"MY_TOKEN=drivertest-secret", "MY_OTHER=drivertest-other", "SUDO_PASSWORD=drivertest-other"}},
+				Settings:  map[string]string{"env_passthrough": `["MY_TOKEN", "SUDO_PASSWORD"]`},
+			})
+			s := b.session("")
+			s.run(`printenv MY_TOKEN; echo "${MY_OTHER-unset} ${SUDO_PASSWORD-unset}"`).code(0).out("drivertest-secret\nunset unset\n").notice("SUDO_PASSWORD")
+			s.want(`printenv MY_TOKEN; tr '\0' '\n' </proc/$$/environ 2>/dev/null | grep -c drivertest; :`, "drivertest-secret\n0\n")
+			j := s.job(`printenv MY_TOKEN; echo "${MY_OTHER-unset}"`, elsewhere.JobOptions{})
+			if got := string(j.log()); got != "drivertest-secret\nunset\n" {
+				t.Errorf("the job printed %q", got)
+			}
+		}},
 		{name: "X04 a secret that the passthrough list names is in no state, and gone when the caller has it no more", needs: []Need{NeedCallerEnv}, run: func(t *test) {
 			b := t.own(boxSpec{
 				PlaceSpec: PlaceSpec{Environ: []string{"OPENAI_API_KEY=drivertest-secret"}},

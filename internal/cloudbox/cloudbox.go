@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/hostpath"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 )
 
@@ -28,7 +29,7 @@ func IdentityHash(id driver.Identity) string {
 // the sandbox's own. A path that can only be this machine's is replaced by that too, with a notice.
 func StartDir(req driver.OpenRequest, hermes string) (dir, notice string) {
 	setting := req.Config.String("cwd")
-	if drive := len(setting) > 1 && setting[1] == ':' && strings.ContainsRune("abcdefghijklmnopqrstuvwxyz", rune(setting[0]|0x20)); drive || strings.Contains(setting, "\\") {
+	if hostpath.Only(setting) {
 		return "", fmt.Sprintf("terminal.cwd (%s) is a path of this machine; sessions start in the home directory of the sandbox", setting)
 	}
 	if setting == hermes {

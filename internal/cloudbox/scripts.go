@@ -2,6 +2,7 @@ package cloudbox
 
 import (
 	"encoding/json"
+	"fmt"
 	"path"
 	"strings"
 	"time"
@@ -47,6 +48,8 @@ type Look struct {
 	Name     string // of the sandbox, for errors
 	Notice   string // what is to be said of Dir; "" for nothing
 	Setting  string // which setting names the image
+	// OfHost tells of a directory that is not there whether it is one of this machine's, which is replaced by the home directory. May be nil.
+	OfHost func(dir string) bool
 }
 
 // script is what looks around, and its arguments.
@@ -118,6 +121,9 @@ func (l Look) read(text string, code int) (*Surroundings, error) {
 		return nil, kinderr.New(driver.KindConfig, "the image of the sandbox %s lacks%s: set %s to one with coreutils and util-linux", l.Name, f[0], l.Setting)
 	case a.Private == "":
 		return nil, kinderr.New(driver.KindUnavailable, "no directory for temporary files can be made in the sandbox %s: free some space there", l.Name)
+	case f[4] != "" && l.OfHost != nil && l.OfHost(a.Dir):
+		a.Notices = append(a.Notices, fmt.Sprintf("terminal.cwd (%s) is a directory of this machine; sessions start in the home directory of the sandbox", a.Dir))
+		a.Dir = a.Home
 	case f[4] != "":
 		return nil, kinderr.New(driver.KindConfig, "terminal.cwd names the directory %s, which cannot be entered in the sandbox %s: %s; name one that exists there, or leave it out", a.Dir, l.Name, strings.TrimSpace(f[4][strings.LastIndexByte(f[4], ':')+1:]))
 	}
