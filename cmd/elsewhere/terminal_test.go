@@ -107,6 +107,7 @@ func TestWhatIsThrownAwayIsAskedAboutOnATerminal(t *testing.T) {
 			p := newProgram(t, strings.Fields(c.args)...)
 			e := withEngine(p, "old")
 			old := e.newRecord("old")
+			old.Detail.State = "stopped"
 			old.Detail.FilesInside = strings.Contains(c.args, "reset") // prune passes such a one over
 			if err := e.write(old); err != nil {
 				t.Fatal(err)
