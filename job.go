@@ -148,6 +148,26 @@ func (j *Job) Status(ctx context.Context) (JobStatus, error) {
 	return out.Status, err
 }
 
+// ended is for a job that was found over. Where it has left nothing, this process need not end it any more; a question that waited did
+// not count what is left, so that is asked behind it.
+func (j *Job) ended(left int, counted bool) {
+	p := j.sb.at()
+	switch {
+	case j.meta.Owner != string(OwnerProcess):
+	case !counted:
+		j.sb.behind(func() {
+			if !p.watch.watchesJob(j.meta) {
+				return
+			}
+			if _, err := j.Status(context.Background()); err != nil { // which bounds it
+				j.sb.log.Debug("it is not known what a job has left", "job", j.meta.Name, "error", err)
+			}
+		})
+	case left == 0:
+		p.disownJob(j.meta)
+	}
+}
+
 // Logs reads at most limit bytes (0 is 1 MiB) of output from offset after on. Where there is none yet it waits for some, or for the
 // job's end, for at most wait. An offset that has rolled out of the window is moved on to what is left (Lost).
 func (j *Job) Logs(ctx context.Context, after, limit int64, wait time.Duration) (JobOutput, error) {
@@ -338,6 +358,9 @@ func (j *Job) read(ctx context.Context, after, limit int64, wait time.Duration) 
 	}
 	out := JobOutput{From: kept.From, Next: kept.From + int64(len(kept.Data)), Data: kept.Data, Lost: max(0, kept.From-after), Status: j.sb.jobStatus(kept.Job)}
 	out.End = out.Status.Over() && len(out.Data) == 0 && !kept.Overrun
+	if out.End {
+		j.ended(out.Status.Left, wait == 0)
+	}
 	return out, nil
 }
 

@@ -89,14 +89,17 @@ func (s *Session) launch(ctx context.Context, command, verdict string, opts *Job
 	job = &Job{sb: sb, meta: meta, notices: append(res.Notices, sb.jobNotices(meta)...)}
 	switch {
 	case launched.Taken:
+		p.disownJob(meta)
 		return nil, true, nil
 	case res.Cause == Directory:
+		p.disownJob(meta)
 		return nil, false, wrap(errText(strings.TrimSpace(strings.TrimPrefix(string(res.Output), "elsewhere: "))), driver.KindConfig, "job start", sb.backend, sb.task, "name another directory")
 	case !launched.Started:
 		err := job.notStarted(context.WithoutCancel(ctx), launched, res)
 		if _, unconfirmed := job.end(context.WithoutCancel(ctx), bashscript.WatchSession(meta.Mark.Session(), meta.Supervisor)); unconfirmed != nil {
 			return nil, false, job.stays(err)
 		}
+		p.disownJob(meta)
 		_ = sb.removeJobs(context.WithoutCancel(ctx), meta.Name)
 		return nil, false, err
 	}
@@ -182,6 +185,24 @@ func (w *watchdog) addJob(ctx context.Context, mark uint32, id string) error {
 	return w.send(ctx, request, func() { w.sessions[mark] = request })
 }
 
+// disownJob takes back ownJob for a job of which nothing is left.
+func (p *place) disownJob(m jobscript.Meta) {
+	if m.Owner == string(OwnerProcess) {
+		p.watch.removeSession(m.Mark.Session())
+	}
+}
+
+// watchesJob tells whether ownJob is in force for a job.
+func (w *watchdog) watchesJob(m jobscript.Meta) bool {
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, watched := w.sessions[m.Mark.Session()]
+	return watched
+}
+
 // jobNotices says what a user may not expect of a job here.
 func (sb *Sandbox) jobNotices(m jobscript.Meta) []string {
 	if m.Owner == string(OwnerProcess) {
@@ -210,6 +231,9 @@ func (sb *Sandbox) Jobs(ctx context.Context) ([]JobStatus, error) {
 	all := make([]JobStatus, len(found))
 	for i, f := range found {
 		all[i] = sb.jobStatus(f)
+		if all[i].Over() && all[i].Left == 0 {
+			sb.at().disownJob(f.Meta)
+		}
 	}
 	return all, nil
 }

@@ -326,7 +326,7 @@ func (s *Session) Close(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(context.Background(), s.sb.grace+time.Second)
 			defer cancel()
 			p.end(ctx, bashscript.WatchSession(s.mark, s.id))
-			p.watch.removeSession(s)
+			p.watch.removeSession(s.mark)
 		})
 	}
 	return err

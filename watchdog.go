@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
@@ -19,6 +20,8 @@ type watchdog struct {
 	p       *place
 	closing context.Context // done when it is closed: nothing is begun any more
 	cancel  context.CancelFunc
+
+	watches atomic.Bool // calls or sessions holds anything
 
 	mu       sync.Mutex
 	proc     driver.Process
@@ -79,9 +82,9 @@ func (w *watchdog) addSession(ctx context.Context, s *Session) error {
 	return w.send(ctx, request, func() { w.sessions[s.mark] = request })
 }
 
-func (w *watchdog) removeSession(s *Session) {
+func (w *watchdog) removeSession(mark uint32) {
 	if w != nil {
-		w.forget(bashscript.UnwatchSession(s.mark), func() { delete(w.sessions, s.mark) })
+		w.forget(bashscript.UnwatchSession(mark), func() { delete(w.sessions, mark) })
 	}
 }
 
@@ -92,7 +95,7 @@ func (w *watchdog) send(ctx context.Context, request string, note func()) error 
 	if w.closed {
 		return nil
 	}
-	note()
+	w.note(note)
 	if w.proc != nil {
 		if w.write(request) == nil {
 			return nil
@@ -125,7 +128,7 @@ func (w *watchdog) forgetLocked(request string, note func()) {
 	if w.closed {
 		return
 	}
-	note()
+	w.note(note)
 	if w.proc == nil || w.write(request) == nil {
 		return
 	}
@@ -138,13 +141,19 @@ func (w *watchdog) forgetLocked(request string, note func()) {
 	})
 }
 
+// note changes what is in force. w.mu is held.
+func (w *watchdog) note(change func()) {
+	change()
+	w.watches.Store(len(w.calls)+len(w.sessions) > 0)
+}
+
 // start starts a watchdog and tells it all that is in force. w.mu is held.
 func (w *watchdog) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
 	stop := context.AfterFunc(w.closing, cancel)
 	defer stop()
-	proc, err := w.p.startEnder(ctx, true)
+	proc, err := w.p.startEnder(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -293,9 +302,13 @@ func closeStreams(p driver.Process) {
 	_ = p.Stderr().Close()
 }
 
-// startEnder starts a bash that ends trees, as a watchdog or for one request; what it prints on stderr is nothing.
-func (p *place) startEnder(ctx context.Context, watchdog bool) (driver.Process, error) {
-	proc, err := p.drv.Bash(ctx, driver.BashSpec{ID: bashscript.NewID(), Args: p.scripts.EndArgs(), Watchdog: watchdog})
+// startEnder starts a bash that ends trees, for w or, where that is nil, for one request; what it prints on stderr is nothing.
+func (p *place) startEnder(ctx context.Context, w *watchdog) (driver.Process, error) {
+	spec := driver.BashSpec{ID: bashscript.NewID(), Args: p.scripts.EndArgs()}
+	if w != nil {
+		spec.Watchdog, spec.Watches = true, w.watches.Load
+	}
+	proc, err := p.drv.Bash(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -309,7 +322,7 @@ func (p *place) startEnder(ctx context.Context, watchdog bool) (driver.Process, 
 // end ends, by a second bash in the sandbox, all that request names: TERM, the grace, KILL. It returns what could not be
 // ended; confirmed is false where no answer came before ctx was done.
 func (p *place) end(ctx context.Context, request string) (left []Survivor, confirmed bool) {
-	proc, err := p.startEnder(ctx, false)
+	proc, err := p.startEnder(ctx, nil)
 	p.noteEnder(err)
 	if err != nil {
 		p.sb.log.Debug("no bash to end a call's processes", "error", err)

@@ -126,8 +126,12 @@ type BashSpec struct {
 	// a bash (another connection), since a call can do without.
 	Spare bool
 	// Watchdog says that this bash waits on its stdin for this process's end, and else does nothing: a driver whose service takes a
-	// sandbox for busy while it runs may close its stdin while no other bash is in use. Another one is started with the next call.
+	// sandbox for busy while it runs may close its stdin while no other bash is in use and Watches says no. Another one is started with
+	// the next call.
 	Watchdog bool
+	// Watches tells of a watchdog whether the end of its stdin would end anything now: a job that this process owns is in use
+	// without a bash of ours. It does not block. Nil is never.
+	Watches func() bool
 }
 
 // Process is one running bash.

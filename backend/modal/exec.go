@@ -29,6 +29,7 @@ type process struct {
 	mark     string // "NAME=ID": what its processes have in their environment
 	call     bool   // it runs a call or waits for one
 	watchdog bool
+	watches  func() bool // of a watchdog; nil is never
 	stdin    *stdin
 	out, err *outStream
 
@@ -52,7 +53,7 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 	if !call { // a job's question and what ends a call's processes are their owner's too
 		env = append(env, ownerVariable+"="+owner.Tag(s.req.Identity.Home)+"."+s.owner())
 	}
-	p, err := s.begin(ctx, spec.Args, env, beginning{mark: mark, call: call, watchdog: spec.Watchdog})
+	p, err := s.begin(ctx, spec.Args, env, beginning{mark: mark, call: call, watchdog: spec.Watchdog, watches: spec.Watches})
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +64,7 @@ func (s *sandbox) bash(ctx context.Context, spec driver.BashSpec) (driver.Proces
 type beginning struct {
 	mark           string
 	call, watchdog bool
+	watches        func() bool // of a watchdog; nil is never
 	terminal       bool
 }
 
@@ -77,7 +79,7 @@ func (s *sandbox) begin(ctx context.Context, args, env []string, b beginning) (*
 		}
 		return nil, s.startFailed(ctx, err)
 	}
-	p.mark, p.call, p.watchdog = mark, b.call, b.watchdog
+	p.mark, p.call, p.watchdog, p.watches = mark, b.call, b.watchdog, b.watches
 	if !s.own(p) {
 		p.closeStreams()
 		return nil, errClosed

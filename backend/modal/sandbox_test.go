@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -766,6 +767,49 @@ func TestOnlyTheWatchdogRests(t *testing.T) {
 	await(question)
 	watchdog := start(true, "cat")
 	await(watchdog)
+}
+
+// TestAJobOfAProcessOutlivesIdleTime: a job that ends with its process goes on while that lives, however long nobody calls, and its end
+// lets the sandbox rest.
+func TestAJobOfAProcessOutlivesIdleTime(t *testing.T) {
+	a := own(t)
+	sb, err := a.open(t, map[string]string{"container_idle_timeout": "3", "spawn_ahead_idle": "1"}, elsewhere.SandboxOptions{ThrowAway: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	s, err := sb.Session(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(ctx)
+	job, err := s.Start(ctx, `until [[ -e /tmp/stop ]]; do echo >> /tmp/beats; sleep 0.1; done`, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := job.Status(ctx); err != nil || st.Owner != elsewhere.OwnerProcess {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	// In the sandbox's own time, in which it would have rested, and ended, several times.
+	id := sb.Info().SandboxID
+	eventually(t, "the job goes on", func() bool {
+		o, err := a.e.Observe(ctx, id, nil, "sh", "-c", "wc -l < /tmp/beats")
+		beats, _ := strconv.Atoi(strings.TrimSpace(string(o.Stdout)))
+		return err == nil && beats > 80
+	})
+	a.write(t, id, "/tmp/stop", "")
+	if st, err := job.Wait(ctx); err != nil || st.State != elsewhere.JobExited {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	eventually(t, "the service takes the sandbox for idle", func() bool {
+		for _, one := range a.e.Sandboxes() {
+			if one.ID == id && !one.Running {
+				return one.Status == pb.GenericResult_GENERIC_STATUS_IDLE_TIMEOUT
+			}
+		}
+		return false
+	})
 }
 
 // write has something in a sandbox write a file that no call of elsewhere's writes.

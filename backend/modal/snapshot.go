@@ -150,8 +150,8 @@ func (s *sandbox) mind() {
 
 func (s *sandbox) isStillDirty() bool { return s.plan.persistent && s.isDirty() }
 
-// rest lets the watchdog leave, which has nothing to watch: while a bash runs the service does not take the sandbox for idle. The
-// next call starts another one.
+// rest lets the watchdog leave where it has nothing to watch: while a bash runs the service does not take the sandbox for idle. The
+// next call starts another one. While a job runs that ends with this process the watchdog stays, and with it the sandbox.
 func (s *sandbox) rest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *sandbox) rest() {
 		return
 	}
 	for p := range s.live {
-		if p.watchdog {
+		if p.watchdog && (p.watches == nil || !p.watches()) {
 			_ = p.stdin.Close()
 		}
 	}

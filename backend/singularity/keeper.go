@@ -83,7 +83,7 @@ func (k *keeper) info(ctx context.Context, rec *record, running map[string]liste
 		info.State, info.Exposure = driver.StateRunning, exposureNow(rec, found.PID)
 	}
 	info.InUse = true // one that is being made or removed now is
-	_ = k.guarded(ctx, rec.Name, kept.LookWait, func(_ *kept.Lock, inUse bool) error {
+	_ = k.guarded(ctx, rec, kept.LookWait, func(_ *kept.Lock, _ *record, inUse bool) error {
 		info.InUse = inUse
 		return nil
 	})
@@ -156,16 +156,23 @@ func boundIn(pid int) []mount {
 	return mounts
 }
 
-// guarded does something to an instance with the right to make, which it waits for no longer than so.
-func (k *keeper) guarded(ctx context.Context, name string, wait time.Duration, do func(lock *kept.Lock, inUse bool) error) error {
-	return kept.With(ctx, k.id.Home, name, false, wait, func(lock *kept.Lock) error {
+// guarded does something to an instance with the right to make, which it waits for no longer than so. Another process may have made the
+// instance anew until then: do gets the record as it is now. One that is gone needs nothing done.
+func (k *keeper) guarded(ctx context.Context, listed *record, wait time.Duration, do func(lock *kept.Lock, rec *record, inUse bool) error) error {
+	return kept.With(ctx, k.id.Home, listed.Name, false, wait, func(lock *kept.Lock) error {
+		rec, err := readRecord(k.file(listed))
+		if err != nil || rec == nil {
+			return err
+		}
 		inUse, err := lock.InUse()
 		if err != nil {
 			return err
 		}
-		return do(lock, inUse)
+		return do(lock, rec, inUse)
 	})
 }
+
+func (k *keeper) file(rec *record) string { return recordFile(k.id.Home, rec.Name, rec.Dir) }
 
 // Stop ends the instance and its processes. Its files stay, temporary ones until it is started again.
 func (k *keeper) Stop(ctx context.Context, id string) error {
@@ -173,7 +180,12 @@ func (k *keeper) Stop(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return k.guarded(ctx, rec.Name, kept.ChangeWait, func(*kept.Lock, bool) error {
+	return k.stop(ctx, rec)
+}
+
+// stop stops an instance that was listed.
+func (k *keeper) stop(ctx context.Context, listed *record) error {
+	return k.guarded(ctx, listed, kept.ChangeWait, func(_ *kept.Lock, rec *record, _ bool) error {
 		if err := k.here(rec); err != nil {
 			return err
 		}
@@ -181,7 +193,7 @@ func (k *keeper) Stop(ctx context.Context, id string) error {
 			return err
 		}
 		rec.PID, rec.Begin, rec.Started, rec.Stopped = 0, "", time.Now(), true
-		return rec.write(recordFile(k.id.Home, rec.Name, rec.Dir))
+		return rec.write(k.file(rec))
 	})
 }
 
@@ -208,9 +220,8 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) ([]string, er
 		to, _ := filepath.EvalSymlinks(dir) // one that leads nowhere goes too
 		dir = "the link " + dir + "; what it led to stays: " + to
 	}
-	file := recordFile(k.id.Home, rec.Name, rec.Dir)
-	err = k.guarded(ctx, rec.Name, kept.ChangeWait, func(lock *kept.Lock, _ bool) error {
-		if err := destroy(ctx, k.prog, rec, file, data); err != nil {
+	err = k.guarded(ctx, rec, kept.ChangeWait, func(lock *kept.Lock, rec *record, _ bool) error {
+		if err := destroy(ctx, k.prog, rec, k.file(rec), data); err != nil {
 			return err
 		}
 		defer lock.Discard()
@@ -219,7 +230,7 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) ([]string, er
 		}
 		// By it the files are found again.
 		rec.PID, rec.Begin, rec.Removed = 0, "", true
-		return rec.write(file)
+		return rec.write(k.file(rec))
 	})
 	if err != nil {
 		return nil, err
@@ -241,11 +252,11 @@ func (k *keeper) Reap(ctx context.Context) ([]string, error) {
 		if rec.Persistent || k.here(rec) != nil {
 			continue
 		}
-		err := k.guarded(ctx, rec.Name, kept.LookWait, func(lock *kept.Lock, inUse bool) error {
-			if inUse || !deadOwners(k.id.Home)(rec.Owner) && time.Since(rec.Started) < 2*k.lifetime {
+		err := k.guarded(ctx, rec, kept.LookWait, func(lock *kept.Lock, rec *record, inUse bool) error {
+			if rec.Persistent || k.here(rec) != nil || inUse || !deadOwners(k.id.Home)(rec.Owner) && time.Since(rec.Started) < 2*k.lifetime {
 				return nil
 			}
-			if err := destroy(ctx, k.prog, rec, recordFile(k.id.Home, rec.Name, rec.Dir), true); err != nil {
+			if err := destroy(ctx, k.prog, rec, k.file(rec), true); err != nil {
 				return err
 			}
 			removed = append(removed, rec.Task)

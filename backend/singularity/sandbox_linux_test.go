@@ -894,6 +894,39 @@ func TestTheNextProcessIsToldThatAnInstanceEndedOrWasStopped(t *testing.T) {
 	}
 }
 
+// What was listed may have been made anew, or removed, by another process before the right to change it is had.
+func TestAStopGoesByTheRecordThatIsThereThen(t *testing.T) {
+	needEngine(t)
+	w := newWhere(t)
+	sb := w.open("default")
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	anew := sb.rec
+	anew.Image = "another"
+	if err := anew.write(sb.record); err != nil {
+		t.Fatal(err)
+	}
+	k := w.keeper().(*keeper)
+	listed := sb.rec
+	if err := k.stop(t.Context(), &listed); err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := readRecord(sb.record); err != nil || rec == nil || rec.Image != "another" || !rec.Stopped || sb.rec.lives() {
+		t.Errorf("after the stop of one that was made anew: %+v, %v", rec, err)
+	}
+	if err := os.Remove(sb.record); err != nil {
+		t.Fatal(err)
+	}
+	listed = sb.rec
+	if err := k.stop(t.Context(), &listed); err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := readRecord(sb.record); err != nil || rec != nil {
+		t.Errorf("after the stop of one that is gone: %+v, %v", rec, err)
+	}
+}
+
 func TestTheReaperTakesWhatADeadOwnerLeft(t *testing.T) {
 	needEngine(t)
 	w := newWhere(t, "container_persistent", "false")
