@@ -28,8 +28,19 @@ type stuck struct {
 	silent error // what Alive says
 	asked  int   // Alive
 	stops  int
+	cut    int // how many watchdogs more are cut off before they are told anything
 	calls  []driver.Process
 }
+
+// cutOff is a bash that takes no byte, since the connection to it is gone.
+type cutOff struct{ driver.Process }
+
+func (cutOff) Stdin() io.WriteCloser { return cutOffStdin{} }
+
+type cutOffStdin struct{}
+
+func (cutOffStdin) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (cutOffStdin) Close() error              { return nil }
 
 func (s *stuck) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
 	s.mu.Lock()
@@ -38,6 +49,10 @@ func (s *stuck) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process,
 		return nil, errors.New("nothing starts here")
 	}
 	p, err := s.Sandbox.Bash(ctx, spec)
+	if err == nil && spec.Watchdog && s.cut > 0 {
+		s.cut--
+		return cutOff{p}, nil
+	}
 	if err == nil && len(spec.Env) > 0 {
 		s.calls = append(s.calls, p)
 	}
@@ -208,6 +223,36 @@ func TestCloseWaitsForAStop(t *testing.T) {
 	<-p.stopping
 	if err := <-closed; err != nil {
 		t.Error(err)
+	}
+}
+
+// A watchdog is told before anything is watched, so one whose connection goes meanwhile costs no call.
+func TestAWatchdogThatIsCutOffIsStartedAgain(t *testing.T) {
+	sb, last := openStuck(t)
+	box := last()
+	cut := func(n int) {
+		box.mu.Lock()
+		defer box.mu.Unlock()
+		box.cut = n
+	}
+	for _, n := range []int{startTries, startTries + 1} {
+		fails := n > startTries
+		w := sb.at().watch
+		w.mu.Lock()
+		if w.proc != nil { // so that the next call starts one
+			_ = w.proc.Kill(t.Context())
+			w.proc = nil
+		}
+		w.mu.Unlock()
+		cut(n)
+		s, err := sb.Session(t.Context(), "")
+		if err == nil {
+			_, err = s.Run(t.Context(), ":", nil)
+		}
+		if fails != (err != nil) || fails && !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("cut off %d times: %v", n, err)
+		}
+		cut(0)
 	}
 }
 

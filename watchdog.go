@@ -2,6 +2,7 @@ package elsewhere
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -147,12 +148,28 @@ func (w *watchdog) note(change func()) {
 	w.watches.Store(len(w.calls)+len(w.sessions) > 0)
 }
 
-// start starts a watchdog and tells it all that is in force. w.mu is held.
+// start starts a watchdog and tells it all that is in force. One whose connection goes before it is told is tried again: nothing has come of
+// it. w.mu is held.
 func (w *watchdog) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
 	stop := context.AfterFunc(w.closing, cancel)
 	defer stop()
+	for try := 0; ; try++ {
+		err := w.tryStart(ctx)
+		if _, again := errors.AsType[untold](err); !again || try == startTries || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// untold says that a bash which was started could not be told what to do: it has done nothing.
+type untold struct{ error }
+
+func (u untold) Unwrap() error { return u.error }
+
+// tryStart is one try of start.
+func (w *watchdog) tryStart(ctx context.Context) error {
 	proc, err := w.p.startEnder(ctx, w)
 	if err != nil {
 		return err
@@ -172,7 +189,13 @@ func (w *watchdog) start(ctx context.Context) error {
 	for _, request := range w.calls {
 		all.WriteString(request)
 	}
-	return w.write(all.String())
+	if err := w.write(all.String()); err != nil {
+		_ = proc.Kill(ctx)
+		closeStreams(proc)
+		w.proc = nil
+		return untold{err}
+	}
+	return nil
 }
 
 // mind renews the lease while there is something to watch, and replaces a watchdog that ended by itself.
@@ -314,7 +337,8 @@ func (p *place) startEnder(ctx context.Context, w *watchdog) (driver.Process, er
 	}
 	if _, err := proc.Stdin().Write(p.scripts.End()); err != nil {
 		_ = proc.Kill(ctx)
-		return nil, err
+		closeStreams(proc)
+		return nil, untold{err}
 	}
 	return proc, nil
 }

@@ -224,6 +224,8 @@ func (s *sandbox) run(ctx context.Context, b *box) error {
 
 // lieDown stops a sandbox that an opening started which then failed, unless another process uses it: nobody would close it.
 func (s *sandbox) lieDown(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, askWait) // who gave the opening up waits for this
+	defer cancel()
 	if used, err := s.lock.InUse(); err != nil || used {
 		return
 	}

@@ -212,7 +212,7 @@ func (k *keeper) Stop(ctx context.Context, id string) error {
 	}
 	return kept.With(ctx, k.req.Identity.Home, r.name, false, changeWait, func(*kept.Lock) error {
 		if r.tags[tagPersist] == "true" {
-			if err := k.as(*r).snapshotNow(ctx); err != nil {
+			if err := k.as(*r).keepFiles(ctx); err != nil {
 				return err
 			}
 		}
@@ -243,7 +243,7 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []st
 	err = kept.With(ctx, k.req.Identity.Home, name, false, changeWait, func(lock *kept.Lock) error {
 		if r != nil {
 			if !data && r.tags[tagPersist] == "true" {
-				if err := k.as(*r).snapshotNow(ctx); err != nil {
+				if err := k.as(*r).keepFiles(ctx); err != nil {
 					return err
 				}
 			}

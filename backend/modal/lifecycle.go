@@ -200,7 +200,7 @@ func (s *sandbox) decide(ctx context.Context, sb *sdk.Sandbox, tags map[string]s
 	}
 	if found.Persistent {
 		s.sb = sb
-		if err := s.snapshotNow(ctx); err != nil {
+		if err := s.keepFiles(ctx); err != nil {
 			return false, err
 		}
 	}

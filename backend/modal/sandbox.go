@@ -297,7 +297,7 @@ func (s *sandbox) endUnused(ctx context.Context) error {
 // Stop stores the files of a sandbox that persists and ends it, whoever uses it.
 func (s *sandbox) Stop(ctx context.Context) error {
 	if s.plan.persistent && s.gone.Load() == nil {
-		if err := s.snapshotNow(ctx); err != nil && classify(err) != driver.KindLost {
+		if err := s.keepFiles(ctx); err != nil {
 			return err
 		}
 	}

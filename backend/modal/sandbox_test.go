@@ -22,6 +22,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere"
 	"github.com/elsewhere-sh/elsewhere/backend/modal"
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	"github.com/elsewhere-sh/elsewhere/internal/owner"
 	emulator "github.com/elsewhere-sh/elsewhere/test/cloud/modal"
 )
@@ -590,6 +591,60 @@ func TestKeeper(t *testing.T) {
 	if err != nil || len(removed) != 2 || len(a.table(t)) != 0 || a.running() != "" || len(a.e.Images()) != 0 {
 		t.Errorf("%q, %v; remembered %q, stored %q", removed, err, a.table(t), a.e.Images())
 	}
+}
+
+// TestAStopEndsNoSandboxWhoseFilesAreNotStored stops one whose files the service does not find, and one that has ended meanwhile.
+func TestAStopEndsNoSandboxWhoseFilesAreNotStored(t *testing.T) {
+	a := own(t)
+	sb := a.mustOpen(t, nil)
+	run(t, sb, "echo kept > /root/f", "")
+	closeIt(t, sb)
+	keep := a.keeper(t)
+	list, err := keep.List(t.Context())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	a.e.Inject(emulator.Fault{Method: "TaskSnapshotFilesystem", Code: codes.NotFound})
+	if err := keep.Stop(t.Context(), list[0].ID); err == nil || a.running() == "" {
+		t.Errorf("%v; %q runs", err, a.running())
+	}
+	a.e.Inject(emulator.Fault{Method: "TaskSnapshotFilesystem", Code: codes.NotFound})
+	req, err := a.request(nil, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := modal.Backend().Open(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.(driver.Stopper).Stop(t.Context()); err == nil || a.running() == "" {
+		t.Errorf("%v; %q runs", err, a.running())
+	}
+	if err := again.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+
+	lock, err := kept.Open(a.home, list[0].Name, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	release, err := lock.Make(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := a.e.Counts()["SandboxTagsGetV2"]
+	stopped := make(chan error, 1)
+	go func() { stopped <- keep.Stop(t.Context(), list[0].ID) }()
+	eventually(t, "it was found", func() bool { return a.e.Counts()["SandboxTagsGetV2"] > before })
+	if err := a.e.EndLifetime(list[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if err := <-stopped; err != nil {
+		t.Errorf("it has ended meanwhile: %v", err)
+	}
+	run(t, a.mustOpen(t, nil), "cat /root/f", "kept\n")
 }
 
 func TestWhatIsKeptIsNotEndedByARunThatKeepsNothing(t *testing.T) {

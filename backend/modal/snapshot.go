@@ -76,6 +76,22 @@ func (s *sandbox) snapshotNow(ctx context.Context) error {
 	return err
 }
 
+// keepFiles stores the files of a sandbox that is to be ended. One that has ended meanwhile, which the service has to say when it is asked for
+// it, has none to store any more: that is no error.
+func (s *sandbox) keepFiles(ctx context.Context) error {
+	err := s.snapshotNow(ctx)
+	if err == nil || classify(err) != driver.KindLost {
+		return err
+	}
+	actx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	if code, asked := s.sb.Poll(actx, nil); !notFound(asked) && (asked != nil || code == nil) {
+		return err
+	}
+	s.log.Warn("a sandbox has ended before its files were stored: they are as they were stored before", "sandbox", s.sb.SandboxID, "task", s.req.Task)
+	return nil
+}
+
 // snapshot makes one image. A failure is tried once more.
 func (s *sandbox) snapshot(ctx context.Context) (string, error) {
 	what := "storing the files of the sandbox " + s.sb.SandboxID

@@ -118,6 +118,8 @@ func (s *sandbox) asOf(ctx context.Context, old *state) string {
 // lieDown ends the session that an opening began which then failed, unless another process uses it: nobody would close it. What is
 // stored stays.
 func (s *sandbox) lieDown(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, askWait) // who gave the opening up waits for this
+	defer cancel()
 	if used, err := s.lock.InUse(); err != nil || used {
 		return
 	}

@@ -465,11 +465,19 @@ func frame(b []byte) (data []byte, size int) {
 	return append(fmt.Appendf(nil, "d %d\n", len(b)), b...), len(b)
 }
 
+// noStdin says why nothing is written any more. mu is held.
+func (p *Process) noStdin() error {
+	if p.failed != nil {
+		return fmt.Errorf("write to the stdin of a bash: %w (%v)", io.ErrClosedPipe, p.failed)
+	}
+	return fmt.Errorf("write to the stdin of a bash that ended: %w", io.ErrClosedPipe)
+}
+
 func (p *Process) send(frame []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.inEnded || p.inClosed || p.over {
-		return fmt.Errorf("write to the stdin of a bash that ended: %w", io.ErrClosedPipe)
+		return p.noStdin()
 	}
 	sent := make(chan struct{})
 	p.toA.waits = append(p.toA.waits, piece{frame, sent})
@@ -482,7 +490,7 @@ func (p *Process) send(frame []byte) error {
 		}
 		switch {
 		case p.inEnded || p.over:
-			return fmt.Errorf("write to the stdin of a bash that ended: %w", io.ErrClosedPipe)
+			return p.noStdin()
 		case !p.expire.IsZero() && !time.Now().Before(p.expire):
 			return os.ErrDeadlineExceeded
 		}
