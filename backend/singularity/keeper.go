@@ -158,7 +158,7 @@ func boundIn(pid int) []mount {
 
 // guarded does something to an instance with the right to make, which it waits for no longer than so.
 func (k *keeper) guarded(ctx context.Context, name string, wait time.Duration, do func(lock *kept.Lock, inUse bool) error) error {
-	return kept.With(ctx, k.id.Home, name, false, wait, func(lock *kept.Lock) error {
+	return kept.With(ctx, k.id.Home, lockName(name), false, wait, func(lock *kept.Lock) error {
 		inUse, err := lock.InUse()
 		if err != nil {
 			return err
