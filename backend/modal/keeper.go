@@ -143,7 +143,7 @@ func (k *keeper) stored() (map[string]snapshot, error) {
 func (k *keeper) info(ctx context.Context, r running) driver.SandboxInfo {
 	return driver.SandboxInfo{
 		Task: r.note.Task, ID: r.sb.SandboxID, Name: r.name, State: driver.StateRunning, Image: r.note.Image, Created: tagTime(r.tags[tagMade]),
-		Persistent: r.tags[tagPersist] == "true", FilesInside: r.tags[tagPersist] == "true", InUse: kept.Used(ctx, k.req.Identity.Home, r.name, false), Exposure: &driver.Exposure{},
+		Persistent: r.tags[tagPersist] == "true", FilesInside: r.tags[tagPersist] == "true", InUse: kept.Used(ctx, k.req.Identity.Home, lockName(r.name), false), Exposure: &driver.Exposure{},
 	}
 }
 
@@ -210,7 +210,7 @@ func (k *keeper) Stop(ctx context.Context, id string) error {
 	if err != nil || !ok || r == nil {
 		return err
 	}
-	return kept.With(ctx, k.req.Identity.Home, r.name, false, changeWait, func(*kept.Lock) error {
+	return kept.With(ctx, k.req.Identity.Home, lockName(r.name), false, changeWait, func(*kept.Lock) error {
 		if r.tags[tagPersist] == "true" {
 			if err := k.as(*r).keepFiles(ctx); err != nil {
 				return err
@@ -240,7 +240,7 @@ func (k *keeper) Remove(ctx context.Context, id string, data bool) (removed []st
 	if r != nil {
 		task, name = r.note.Task, r.name
 	}
-	err = kept.With(ctx, k.req.Identity.Home, name, false, changeWait, func(lock *kept.Lock) error {
+	err = kept.With(ctx, k.req.Identity.Home, lockName(name), false, changeWait, func(lock *kept.Lock) error {
 		if r != nil {
 			if !data && r.tags[tagPersist] == "true" {
 				if err := k.as(*r).keepFiles(ctx); err != nil {
@@ -298,7 +298,7 @@ func (k *keeper) Reap(ctx context.Context) (removed []string, err error) {
 		if r.tags[tagPersist] != "false" || r.tags[tagMachine] != owner.Tag(home) || id == k.req.Identity.Owner || !slices.Contains(dead, id) && owner.Known(home, id) {
 			continue
 		}
-		err := kept.IfUnused(ctx, home, r.name, false, kept.LookWait, func() error {
+		err := kept.IfUnused(ctx, home, lockName(r.name), false, kept.LookWait, func() error {
 			removed = append(removed, r.note.Task)
 			return k.account.end(ctx, r.sb)
 		})

@@ -28,7 +28,7 @@ const (
 func (s *sandbox) enter(ctx context.Context) (*surroundings, error) {
 	if s.plan.name != "" {
 		var err error
-		if s.lock, err = kept.Open(s.req.Identity.Home, s.plan.name, false); err != nil {
+		if s.lock, err = kept.Open(s.req.Identity.Home, lockName(s.plan.name), false); err != nil {
 			return nil, failure(driver.KindUnavailable, "%w", err)
 		}
 		done, err := s.lock.Make(ctx)

@@ -100,6 +100,9 @@ func makePlan(req driver.OpenRequest) (*plan, error) {
 	return p, nil
 }
 
+// lockName is what a sandbox's lock has its files by: other backends have sandboxes of the same name.
+func lockName(name string) string { return "modal." + name }
+
 // alone says that no other process can find the sandbox.
 func alone(req driver.OpenRequest) bool { return req.ThrowAway || req.Identity.Home == "" }
 

@@ -291,7 +291,7 @@ func (s *sandbox) endUnused(ctx context.Context) error {
 		return s.account.end(ctx, s.sb)
 	}
 	s.giveUp()
-	return kept.IfUnused(ctx, s.req.Identity.Home, s.plan.name, false, endWait, func() error { return s.account.end(ctx, s.sb) })
+	return kept.IfUnused(ctx, s.req.Identity.Home, lockName(s.plan.name), false, endWait, func() error { return s.account.end(ctx, s.sb) })
 }
 
 // Stop stores the files of a sandbox that persists and ends it, whoever uses it.

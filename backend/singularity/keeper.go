@@ -159,7 +159,7 @@ func boundIn(pid int) []mount {
 // guarded does something to an instance with the right to make, which it waits for no longer than so. Another process may have made the
 // instance anew until then: do gets the record as it is now. One that is gone needs nothing done.
 func (k *keeper) guarded(ctx context.Context, listed *record, wait time.Duration, do func(lock *kept.Lock, rec *record, inUse bool) error) error {
-	return kept.With(ctx, k.id.Home, listed.Name, false, wait, func(lock *kept.Lock) error {
+	return kept.With(ctx, k.id.Home, lockName(listed.Name), false, wait, func(lock *kept.Lock) error {
 		rec, err := readRecord(k.file(listed))
 		if err != nil || rec == nil {
 			return err

@@ -69,7 +69,7 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 		}
 		return o.use(ctx, rec, nil)
 	}
-	lock, err := kept.Open(req.Identity.Home, p.name, false)
+	lock, err := kept.Open(req.Identity.Home, lockName(p.name), false)
 	if err != nil {
 		return nil, failure(driver.KindUnavailable, "%w", err)
 	}
@@ -499,3 +499,6 @@ func (o *opener) say(text string) {
 		o.req.Progress(text)
 	}
 }
+
+// lockName is what a sandbox's lock has its files by: other backends have sandboxes of the same name.
+func lockName(name string) string { return "singularity." + name }

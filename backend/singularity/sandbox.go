@@ -292,7 +292,7 @@ func (s *sandbox) Close(ctx context.Context) error {
 
 // closeLast gives up the use of an instance that does not persist, and removes it where nobody else uses it.
 func (s *sandbox) closeLast(ctx context.Context) error {
-	lock, err := kept.Open(s.home, s.rec.Name, false)
+	lock, err := kept.Open(s.home, lockName(s.rec.Name), false)
 	if err != nil {
 		return errors.Join(err, s.lock.Close())
 	}

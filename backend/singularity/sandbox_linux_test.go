@@ -772,7 +772,7 @@ func TestTheKeeperSeesItsOwnAlone(t *testing.T) {
 		t.Errorf("its data went too: %v", err)
 	}
 	locks := func() []string {
-		found, _ := filepath.Glob(filepath.Join(w.home, "elsewhere", "sandboxes", a.rec.Name+".*"))
+		found, _ := filepath.Glob(filepath.Join(w.home, "elsewhere", "sandboxes", "*"+a.rec.Name+".*"))
 		return found
 	}
 	list, err = k.List(t.Context())

@@ -60,7 +60,7 @@ func (k *keeper) List(ctx context.Context) ([]driver.SandboxInfo, error) {
 func (k *keeper) info(ctx context.Context, b *box) driver.SandboxInfo {
 	return driver.SandboxInfo{
 		Task: k.task(b), ID: b.Name, Name: b.Name, State: stateOf(b.Status), Image: b.Image + b.Runtime, Created: stamp(b.Created), Data: []string{},
-		Persistent: b.Persistent, FilesInside: b.Persistent, InUse: stateOf(b.Status) == driver.StateRunning && kept.Used(ctx, k.req.Identity.Home, b.Name, false), Exposure: &driver.Exposure{},
+		Persistent: b.Persistent, FilesInside: b.Persistent, InUse: stateOf(b.Status) == driver.StateRunning && kept.Used(ctx, k.req.Identity.Home, lockName(b.Name), false), Exposure: &driver.Exposure{},
 	}
 }
 
@@ -126,7 +126,7 @@ func (k *keeper) Stop(ctx context.Context, id string) error {
 	if err != nil || b == nil {
 		return err
 	}
-	return kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(*kept.Lock) error {
+	return kept.With(ctx, k.req.Identity.Home, lockName(b.Name), false, kept.ChangeWait, func(*kept.Lock) error {
 		b, err := k.find(ctx, b.Name) // it may have changed until now
 		if err != nil || b == nil {
 			return err
@@ -185,7 +185,7 @@ func (k *keeper) Remove(ctx context.Context, id string, _ bool) (removed []strin
 	if err != nil || b == nil {
 		return nil, err
 	}
-	err = kept.With(ctx, k.req.Identity.Home, b.Name, false, kept.ChangeWait, func(lock *kept.Lock) error {
+	err = kept.With(ctx, k.req.Identity.Home, lockName(b.Name), false, kept.ChangeWait, func(lock *kept.Lock) error {
 		b, err := k.find(ctx, b.Name) // it may have changed until now
 		if err != nil || b == nil {
 			return err
@@ -222,7 +222,7 @@ func (k *keeper) Reap(ctx context.Context) ([]string, error) {
 		if !k.orphaned(b, dead) {
 			continue
 		}
-		errs = append(errs, kept.IfUnused(ctx, k.req.Identity.Home, b.Name, false, kept.LookWait, func() error {
+		errs = append(errs, kept.IfUnused(ctx, k.req.Identity.Home, lockName(b.Name), false, kept.LookWait, func() error {
 			// It was listed without the lock: another one may have its name now.
 			now, err := k.find(ctx, b.Name)
 			if err != nil || now == nil || now.Created != b.Created || now.Tags[tagOwner] != b.Tags[tagOwner] || !k.orphaned(now, dead) {

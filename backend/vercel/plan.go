@@ -119,6 +119,9 @@ func settingsTag(s kept.Settings) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(s.String()))
 }
 
+// lockName is what a sandbox's lock has its files by: other backends have sandboxes of the same name.
+func lockName(name string) string { return "vercel." + name }
+
 // settingsOf gives what a sandbox was made with; whether it persists is the service's word.
 func settingsOf(b *box) kept.Settings {
 	raw, _ := base64.RawURLEncoding.DecodeString(b.Tags[tagSettings])

@@ -129,7 +129,7 @@ func open(ctx context.Context, req driver.OpenRequest) (driver.Sandbox, error) {
 
 func (s *sandbox) open(ctx context.Context) error {
 	if !alone(s.req) {
-		lock, err := kept.Open(s.req.Identity.Home, s.plan.name, false)
+		lock, err := kept.Open(s.req.Identity.Home, lockName(s.plan.name), false)
 		if err != nil {
 			return failure(driver.KindUnavailable, "%w", err)
 		}
@@ -372,7 +372,7 @@ func (s *sandbox) end(ctx context.Context, alive bool) error {
 	}
 	busy := alive && s.inside.Tidy(ctx, s.info.PrivateDir)
 	_ = s.lock.Close()
-	return kept.IfUnused(ctx, s.req.Identity.Home, s.plan.name, false, endWait, func() error { return s.endUnused(ctx, alive, busy) })
+	return kept.IfUnused(ctx, s.req.Identity.Home, lockName(s.plan.name), false, endWait, func() error { return s.endUnused(ctx, alive, busy) })
 }
 
 // endUnused is end where nobody else uses the sandbox, and alive and busy what was found in it.

@@ -18,6 +18,7 @@ import (
 	"github.com/elsewhere-sh/elsewhere/config"
 	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/driver/drivertest"
+	"github.com/elsewhere-sh/elsewhere/internal/kept"
 	emulator "github.com/elsewhere-sh/elsewhere/test/cloud/vercel"
 )
 
@@ -441,6 +442,33 @@ func TestWhatHermesHasStoredIsStartedFrom(t *testing.T) {
 	if text, _ := os.ReadFile(record); !strings.Contains(string(text), id) {
 		t.Errorf("a failure made us forget what is stored: %s", text)
 	}
+}
+
+// TestTheSandboxOfAnotherBackendIsAnother has a process use the sandbox that docker has for the same task, whose name is the same.
+func TestTheSandboxOfAnotherBackendIsAnother(t *testing.T) {
+	w := newWorld(t)
+	sb := w.open("web")
+	name := w.one()
+	other, err := kept.Open(w.home, name, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	done, err := other.Make(w.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if err := other.Use(); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if state := w.srv.State(name); state != "stopped" {
+		t.Errorf("after the close it is %s", state)
+	}
+	w.open("web") // nobody makes or removes this one
 }
 
 func TestASandboxThatWasDeletedBetweenTwoProcessesIsToldOf(t *testing.T) {
