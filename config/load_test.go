@@ -167,6 +167,12 @@ func TestTheBackendAloneDecidesWhichKeysMatter(t *testing.T) {
 	}
 	_, _, err := cfg.Named("ssh")
 	wantError(t, err, "terminal.ssh_port", "TERMINAL_SSH_PORT", "many")
+
+	// F06: nor does a hint that this is a container, a CI or a far machine.
+	hints := []string{"container=docker", "KUBERNETES_SERVICE_HOST=10.0.0.1", "SSH_CONNECTION=a 1 b 2", "CI=true", "REMOTE_CONTAINERS=true", "TERMINAL_ENV=docker"}
+	if got := (world{env: hints, built: true}).mustLoad(t).Name(); got != "docker" {
+		t.Errorf("a hint made %q of docker", got)
+	}
 }
 
 func TestWarnings(t *testing.T) {

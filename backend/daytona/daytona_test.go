@@ -320,6 +320,7 @@ func TestAnUnheededRequestIsRepeatedOnlyWhereThatDoesNoHarm(t *testing.T) {
 		{"a terminal that is refused for a moment", "GET /toolbox/{}/process/pty/create-connect", emulator.Fault{Status: 503}, 1, nil, 1},
 		{"the first look is cut", "POST /toolbox/{}/process/execute", emulator.Fault{Cut: true, After: true}, 1, nil, 1},
 		{"the account is at its limit", "POST /sandbox", emulator.Fault{Status: 403, Message: "Total disk limit exceeded"}, 1, elsewhere.ErrUnavailable, 0},
+		{"the first look is refused", "POST /toolbox/{}/process/execute", emulator.Fault{Status: 400, Message: "refused"}, 100, elsewhere.ErrConfig, 0}, // D05
 		{"the request is wrong", "POST /sandbox", emulator.Fault{Status: 400, Message: "Invalid image"}, 1, elsewhere.ErrConfig, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

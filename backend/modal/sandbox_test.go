@@ -497,6 +497,13 @@ func TestWhatGoesWrongIsSaid(t *testing.T) {
 	fails("an image that is not there", map[string]string{"modal_image": emulator.FailingTag}, elsewhere.ErrConfig, "manifest unknown", "check modal_image")
 	fails("an id that is not there", map[string]string{"modal_image": "im-none"}, elsewhere.ErrConfig, "im-none")
 	fails("nobody answers", map[string]string{"modal_server_url": "http://127.0.0.1:1"}, elsewhere.ErrUnavailable, "http://127.0.0.1:1")
+	// D05: one that cannot be entered is not left running.
+	a.e.Inject(emulator.Fault{Method: "TaskExecStart", Code: codes.PermissionDenied, Times: 100})
+	fails("nothing can be run", nil, elsewhere.ErrUnavailable)
+	if a.e.Heal(); a.e.Counts()["SandboxCreateV2"] == 0 || a.running() != "" {
+		t.Errorf("%q is left running; %v", a.running(), a.e.Counts())
+	}
+	made := len(a.sandboxes())
 	a.e.SetQuota(1)
 	sb := a.mustOpen(t, nil)
 	cfg, err := a.config(nil)
@@ -516,8 +523,8 @@ func TestWhatGoesWrongIsSaid(t *testing.T) {
 	}
 	run(t, second, "echo ok", "ok\n")
 	run(t, sb, "echo ok", "ok\n")
-	if len(a.sandboxes()) != 2 {
-		t.Errorf("%d sandboxes", len(a.sandboxes()))
+	if n := len(a.sandboxes()) - made; n != 2 {
+		t.Errorf("%d sandboxes", n)
 	}
 }
 

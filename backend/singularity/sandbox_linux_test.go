@@ -724,6 +724,20 @@ func TestKillEndsABashAndWhatCarriesItsCall(t *testing.T) {
 	}
 }
 
+// TestD14WhatIsOrphanedIsReaped: a zombie has no command line, and would be listed as running.
+func TestD14WhatIsOrphanedIsReaped(t *testing.T) {
+	needEngine(t)
+	sb := newWhere(t).open("default")
+	for range 2 {
+		pid := strings.TrimSpace(bash(t, sb, `(exec bash -c '(exec bash -c "echo \$\$; exec sleep 0.2") >/tmp/pid & ') ; until [ -s /tmp/pid ]; do sleep 0.01; done; cat /tmp/pid`))
+		if pid == "" || strings.Trim(pid, "0123456789") != "" {
+			t.Fatalf("the orphan is %q", pid)
+		}
+		await(t, "the orphan "+pid+" is gone", func() bool { return bash(t, sb, `[ -e /proc/`+pid+` ] || echo gone`) == "gone\n" })
+		bash(t, sb, `rm /tmp/pid`)
+	}
+}
+
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(50 * time.Millisecond) {

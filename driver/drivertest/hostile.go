@@ -237,6 +237,25 @@ func nameGroup() group {
 				}
 			}
 		}},
+		{name: "U10 a backend of a name of its own has state of its own, and a name that nothing has is an error", slow: true, run: func(t *test) {
+			b := t.place(boxSpec{})
+			b.hermes("config.yaml", "terminal:\n  backends:\n    other: {backend: "+b.backend.Name+"}\n")
+			b.reload(nil)
+			b.open()
+			b.session("dev").want(`export A=1; echo "$A"`, "1\n")
+			other, lost := *b, *b
+			other.opts.Backend, lost.opts.Backend = "other", "otter"
+			other.open()
+			if r := other.session("dev").want(`echo "${A-unset}"; export A=2`, "unset\n"); r.Backend != "other" {
+				r.fail("the result names %q", r.Backend)
+			}
+			b.session("dev").want(`echo "$A"`, "1\n").noNotice("other")
+			sb, err := elsewhere.OpenSandbox(t.ctx(), lost.cfg, &lost.opts)
+			if err == nil {
+				lost.closeSandbox(sb)
+			}
+			t.wantKind(err, elsewhere.ErrConfig, "a name that nothing has")
+		}},
 		{name: "the same session opened twice in one sandbox is the same", run: func(t *test) {
 			b := t.own(boxSpec{})
 			s, o := b.session("same"), b.session("same")
