@@ -75,6 +75,8 @@ func TestConformanceOnPodman(t *testing.T) {
 		"kill/other calls of the session, its background children and other sessions are untouched",
 		"lost/a sandbox that vanished between calls is made again, and the next result says that earlier state is gone",
 		"lost/a call whose sandbox vanishes under it fails as lost and is not run again",
+		"terminal/an interactive bash starts with the session's state and leaves its own",
+		"stdin/a command that does not read a big stdin ends all the same",
 	}
 	drivertest.Run(t, h)
 }

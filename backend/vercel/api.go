@@ -310,7 +310,7 @@ func (a *api) storedAt(ctx context.Context, id string) (time.Time, error) {
 	}
 	err := a.ask(ctx, cloudhttp.Request{Method: http.MethodGet, Path: "/v2/sandboxes/snapshots/" + url.PathEscape(id), Into: &answer})
 	if err == nil && answer.Snapshot.Created == 0 {
-		err = errors.New("Vercel does not say when a snapshot was made")
+		err = errors.New("the service does not say when a snapshot was made")
 	}
 	return stamp(answer.Snapshot.Created), err
 }
