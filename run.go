@@ -204,11 +204,16 @@ func (s *Session) startShell(ctx context.Context) (*shell, error) {
 func (s *Session) startBy(ctx context.Context, start func(context.Context, *place) (*shell, error)) (*shell, error) {
 	for try := 0; ; try++ {
 		p := s.sb.at()
-		sctx, cancel := context.WithTimeout(ctx, startWait)
+		sctx, cancel := s.sb.startContext(ctx)
 		sh, err := start(sctx, p)
+		late := sctx.Err() != nil && ctx.Err() == nil
 		cancel()
 		if err == nil {
 			return sh, nil
+		}
+		if late {
+			err = wrap(errText("no bash started in "+startWait.String()), driver.KindTimeout, "start a bash", s.sb.backend, s.sb.task,
+				"see whether the machine or service that it is to run on has too much to do (elsewhere doctor)")
 		}
 		again, lost := s.sb.reopen(ctx, p)
 		if lost != nil {
@@ -347,6 +352,30 @@ func (sh *shell) awaitAnswer(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// startContext bounds the start of a bash as startLeft says.
+func (sb *Sandbox) startContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	begun := time.Now()
+	go func() {
+		late := time.NewTimer(startWait)
+		defer late.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-late.C:
+			}
+			left := startLeft(time.Since(begun), time.Since(sb.readied()))
+			if left <= 0 {
+				cancel()
+				return
+			}
+			late.Reset(left)
+		}
+	}()
+	return ctx, cancel
 }
 
 // startLeft is how much longer a bash that began to start waited ago may take, where one of its sandbox last became ready readied ago.
