@@ -196,6 +196,37 @@ func TestASandboxThatEndedBeforeAnythingWasStoredIsToldOf(t *testing.T) {
 	}
 }
 
+// One process that has done nothing in a sandbox says nothing of what another one did there.
+func TestASandboxThatAnotherProcessUsedIsToldOfWhenItEnded(t *testing.T) {
+	a := own(t)
+	keep := map[string]string{"modal_keep_running": "true"}
+	idle := a.mustOpen(t, keep)
+	busy := a.mustOpen(t, keep)
+	run(t, busy, "echo one > /root/f", "")
+	closeIt(t, idle)
+	if err := a.e.Lose(busy.Info().SandboxID); err != nil {
+		t.Fatal(err)
+	}
+	closeIt(t, busy)
+	if res, err := try(t, a.mustOpen(t, keep), "true", nil); err != nil || !strings.Contains(res.Recreated, "ended before its files were stored") {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// A sandbox in which nothing ran has lost nothing when it ends.
+func TestTheEndOfASandboxThatNobodyUsedIsNotToldOf(t *testing.T) {
+	a := own(t)
+	keep := map[string]string{"modal_keep_running": "true"}
+	sb := a.mustOpen(t, keep)
+	closeIt(t, sb)
+	if err := a.e.Lose(sb.Info().SandboxID); err != nil {
+		t.Fatal(err)
+	}
+	if res := run(t, a.mustOpen(t, keep), "true", ""); res.Recreated != "" {
+		t.Errorf("%q", res.Recreated)
+	}
+}
+
 func TestWhatHermesStoredIsUsedAndNeverRemoved(t *testing.T) {
 	a := own(t)
 	image, err := a.e.MakeImage(map[string]string{"/work/f": "of Hermes\n"})
