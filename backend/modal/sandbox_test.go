@@ -662,7 +662,7 @@ func TestAStopEndsNoSandboxWhoseFilesAreNotStored(t *testing.T) {
 		t.Error(err)
 	}
 
-	lock, err := kept.Open(a.home, list[0].Name, false)
+	lock, err := kept.Open(a.home, "modal."+list[0].Name, false) // the sandbox's own
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -677,6 +677,9 @@ func TestAStopEndsNoSandboxWhoseFilesAreNotStored(t *testing.T) {
 	eventually(t, "it was found", func() bool { return a.e.Counts()["SandboxTagsGetV2"] > before })
 	if err := a.e.EndLifetime(list[0].ID); err != nil {
 		t.Fatal(err)
+	}
+	if len(stopped) > 0 {
+		t.Fatal("the stop did not wait for who makes or removes the sandbox: this test shows nothing")
 	}
 	release()
 	if err := <-stopped; err != nil {
