@@ -68,8 +68,8 @@ func (p *aheadPool) dropStale(s *Session) {
 	p.shells = slices.DeleteFunc(p.shells, func(sh *shell) bool {
 		stale := sh.exitedNow() || !sh.at.usable() || sh.from != nil && *sh.from != s.state
 		if stale {
-			if sh.exitedNow() {
-				sh.noteEnd()
+			if sh.exitedNow() && !closedNow(sh.ready) {
+				sh.noteReady(false) // what a ready one tells is known
 			}
 			sh.drop()
 		}

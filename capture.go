@@ -118,6 +118,9 @@ func (s *Session) capture(ctx context.Context) error {
 				return err
 			}
 			if broken++; broken <= startTries {
+				if s.sb.at() != c.at { // the new sandbox has nothing of what was captured so far
+					from, at = stateRef{private: s.file == nil}, 0
+				}
 				continue
 			}
 		}

@@ -91,8 +91,8 @@ func (s *stuck) seen() (asked, stops int) {
 	return s.asked, s.stops
 }
 
-// openStuck opens a sandbox whose calls' ends are tried for shortly.
-func openStuck(t *testing.T) (sb *Sandbox, last func() *stuck) {
+// openStuck opens a sandbox whose calls' ends are tried for shortly, with these settings (a key, its value ...).
+func openStuck(t *testing.T, settings ...string) (sb *Sandbox, last func() *stuck) {
 	t.Helper()
 	var mu sync.Mutex
 	var all []*stuck
@@ -111,7 +111,11 @@ func openStuck(t *testing.T) (sb *Sandbox, last func() *stuck) {
 	b.Classify = kinderr.Of
 	base := t.TempDir()
 	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + base, "HERMES_HOME=" + filepath.Join(base, "hermes"), "TMPDIR=" + base}
-	cfg, err := config.Load(config.Options{Backends: []driver.Backend{b}, Flags: map[string]string{"backend": "local", "policy.enabled": "false"}, Environ: environ, Home: filepath.Join(base, "hermes")})
+	flags := map[string]string{"backend": "local", "policy.enabled": "false"}
+	for i := 0; i < len(settings); i += 2 {
+		flags[settings[i]] = settings[i+1]
+	}
+	cfg, err := config.Load(config.Options{Backends: []driver.Backend{b}, Flags: flags, Environ: environ, Home: filepath.Join(base, "hermes")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,6 +257,49 @@ func TestAWatchdogThatIsCutOffIsStartedAgain(t *testing.T) {
 			t.Errorf("cut off %d times: %v", n, err)
 		}
 		cut(0)
+	}
+}
+
+// The new sandbox has nothing of what the login files before had left in the old one.
+func TestASandboxThatIsLostWhileLoginFilesAreReadCostsNoneOfThem(t *testing.T) {
+	sb, last := openStuck(t, "auto_source_bashrc", "true")
+	home := filepath.Dir(sb.home)
+	for name, text := range map[string]string{
+		".profile": "export ONE=1; exit", // which is a state of its own
+		".bashrc":  ": >~/reading; until [[ -e ~/go ]]; do sleep 0.02; done; export TWO=2",
+	} {
+		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	type end struct {
+		r   *Result
+		err error
+	}
+	done := make(chan end, 1)
+	go func() {
+		s, err := sb.Session(t.Context(), "")
+		if err != nil {
+			done <- end{nil, err}
+			return
+		}
+		r, err := s.Run(t.Context(), `echo "$ONE $TWO"`, nil)
+		done <- end{r, err}
+	}()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(home, "reading")); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the login file is not read")
+		}
+	}
+	if err := errors.Join(last().Stop(t.Context()), os.WriteFile(filepath.Join(home, "go"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	got := <-done
+	if got.err != nil || string(got.r.Output) != "1 2\n" || got.r.Recreated == "" {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -203,7 +203,7 @@ func (s *Session) startShell(ctx context.Context) (*shell, error) {
 
 func (s *Session) startBy(ctx context.Context, start func(context.Context, *place) (*shell, error)) (*shell, error) {
 	for try := 0; ; try++ {
-		p := s.sb.at()
+		p, begun := s.sb.at(), time.Now()
 		sctx, cancel := s.sb.startContext(ctx)
 		sh, err := start(sctx, p)
 		late := sctx.Err() != nil && ctx.Err() == nil
@@ -212,7 +212,7 @@ func (s *Session) startBy(ctx context.Context, start func(context.Context, *plac
 			return sh, nil
 		}
 		if late {
-			err = wrap(errText("no bash started in "+startWait.String()), driver.KindTimeout, "start a bash", s.sb.backend, s.sb.task,
+			err = wrap(errText("no bash started in "+time.Since(begun).Round(time.Second).String()), driver.KindTimeout, "start a bash", s.sb.backend, s.sb.task,
 				"see whether the machine or service that it is to run on has too much to do (elsewhere doctor)")
 		}
 		again, lost := s.sb.reopen(ctx, p)

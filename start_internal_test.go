@@ -1,8 +1,11 @@
 package elsewhere
 
 import (
+	"io"
 	"testing"
 	"time"
+
+	"github.com/elsewhere-sh/elsewhere/driver"
 )
 
 // Of many bashes that are asked for at once, the last may take as long as the others need, but not for ever.
@@ -46,5 +49,39 @@ func TestOnlyAShellThatFailsGivesTheBootTextUp(t *testing.T) {
 		if kept := at.boot.file != ""; kept != c.keeps {
 			t.Errorf("%s: the file is kept is %v, want %v", c.what, kept, c.keeps)
 		}
+	}
+}
+
+// endedBash is a bash of which nothing is left.
+type endedBash struct{ driver.Process }
+
+func (endedBash) Stdin() io.WriteCloser { return noStream{} }
+func (endedBash) Stdout() io.ReadCloser { return noStream{} }
+func (endedBash) Stderr() io.ReadCloser { return noStream{} }
+
+type noStream struct{}
+
+func (noStream) Read([]byte) (int, error)  { return 0, io.EOF }
+func (noStream) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (noStream) Close() error              { return nil }
+
+// A file that was found unusable stays given up when the shell ends that wrote it and was ready then.
+func TestAWaitingShellThatEndsBringsNoBootTextBack(t *testing.T) {
+	closed := make(chan struct{})
+	close(closed)
+	at := &place{sb: &Sandbox{}}
+	sh := &shell{sb: at.sb, at: at, proc: endedBash{}, ready: closed, exited: closed, released: true, out: &stream{r: noStream{}}, errs: &stream{r: noStream{}}}
+	sh.loading.Boot, sh.readyReport.Fields = "boot-1", []string{"1", "", "", ""}
+	pool := aheadPool{shells: []*shell{sh}}
+	pool.dropStale(&Session{})
+	at.sb.goroutines.Wait()
+	if len(pool.shells) != 0 {
+		t.Error("it is still waiting")
+	}
+	if at.boot.file != "" {
+		t.Errorf("the file %s is used again", at.boot.file)
+	}
+	if !at.sb.readied().IsZero() {
+		t.Error("its end is taken for an answer")
 	}
 }

@@ -18,8 +18,8 @@ type Keeper interface {
 	// error. The next call on its task starts it again.
 	Stop(ctx context.Context, id string) error
 
-	// Remove removes the sandbox with its processes; with data also what it keeps on this machine (SandboxInfo.Data). Of one that holds
-	// its files (SandboxInfo.FilesInside) they may go in any case.
+	// Remove removes the sandbox with its processes; with data also what it keeps on this machine (SandboxInfo.Data) and what its service has
+	// stored of it. Of one that has its files inside (SandboxInfo.FilesInside) they may go in any case.
 	// One that is gone already is no error. It returns what was thrown away, for people.
 	Remove(ctx context.Context, id string, data bool) (removed []string, err error)
 
@@ -56,8 +56,8 @@ type SandboxInfo struct {
 	// Data are the directories on this machine that hold its files and outlive it, and for people the volumes of its engine
 	// that do.
 	Data []string `json:"data"`
-	// FilesInside says that its engine keeps its files with it and nowhere else, where somebody may want them: they go when it is removed,
-	// whatever Remove is told of data. Such a sandbox is removed by who names it alone.
+	// FilesInside says that its engine keeps its files, in it or stored beside it, and nobody else does, where somebody may want them: they may
+	// go when it is removed, whatever Remove is told of data. Such a sandbox is removed by who names it alone.
 	FilesInside bool `json:"files_inside,omitempty"`
 	// Exposure is that of Info, as the engine has it; nil where it is not known: the sandbox does not run, was made before this was
 	// noted with it, or has to be looked at alone (Inspect).

@@ -96,6 +96,7 @@ func (s *sandbox) open(ctx context.Context) error {
 		err = s.lock.Use()
 	}
 	if err == nil {
+		s.remember()
 		return nil
 	}
 	ectx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
@@ -105,9 +106,6 @@ func (s *sandbox) open(ctx context.Context) error {
 		_ = s.api.remove(ectx, s.box.ID)
 	case !s.made && s.woke != "":
 		s.lieDown(ectx)
-	}
-	if err == nil {
-		s.remember()
 	}
 	return err
 }

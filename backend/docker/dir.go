@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/elsewhere-sh/elsewhere/driver"
+	"github.com/elsewhere-sh/elsewhere/internal/hostpath"
 )
 
 // workspace is where the caller's directory, or the workspace that is kept, is mounted.
@@ -93,10 +94,8 @@ func (in *insides) translate(p string) (string, bool) {
 
 // ofThisMachine tells whether an absolute path names something here rather than in the container.
 func (in *insides) ofThisMachine(p string) bool {
-	for _, root := range []string{"/Users", "/Volumes", "/mnt/c", "/mnt/d", "/private/var"} {
-		if below(p, root) {
-			return true
-		}
+	if hostpath.People(p) {
+		return true
 	}
 	if in.caller != "" && below(p, path.Clean(in.caller)) {
 		return true

@@ -319,7 +319,7 @@ func (s *sandbox) tellOfOthers() {
 		s.say("it is not known whether Hermes has stored other files for this task, and this sandbox's cannot be stored: " + err.Error())
 	}
 	if other != "" {
-		s.say("Hermes has stored files for this task (" + other + ") that are not in this sandbox, which goes on with its own; `elsewhere sandbox rm` gives these up, and the next run starts with those")
+		s.say("Hermes has stored files for this task (" + other + ") that are not in this sandbox, which goes on with its own; `elsewhere sandbox rm --data` gives these up, and the next run starts with those")
 	}
 }
 

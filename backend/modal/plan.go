@@ -6,7 +6,6 @@ import (
 	"os"
 	"path"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -202,7 +201,7 @@ func startDir(cwd string, req driver.OpenRequest) (dir, notice string) {
 	}
 	st, err := os.Stat(cwd)
 	here := err == nil && st.IsDir()
-	if slices.ContainsFunc([]string{"/Users", "/Volumes", "/private/var", "/mnt/c", "/mnt/d"}, below) || here && (below("/home") || home != "" && home != "/root" && home != "/" && below(home)) {
+	if hostpath.People(cwd) || here && (below("/home") || home != "" && home != "/root" && home != "/" && below(home)) {
 		return replaced("a directory of this machine")
 	}
 	return cwd, ""

@@ -244,11 +244,8 @@ func (s *sandbox) Close(ctx context.Context) error {
 		tctx, cancel := context.WithTimeout(ctx, tidyWait)
 		s.removePrivate(tctx)
 		cancel()
-		switch {
-		case s.plan.persistent && s.hasToStore():
+		if s.plan.persistent && s.hasToStore() {
 			err = s.snapshotNow(ctx) // after one that is under way
-		case s.plan.persistent:
-			err = s.lock.Forget() // nothing is in it that could be lost
 		}
 	}
 	s.cancel(errClosed)
@@ -280,18 +277,31 @@ func (s *sandbox) leave(ctx context.Context) {
 	}
 }
 
-// endUnused ends the sandbox where it is not to be left running, unless another process of this machine uses it.
+// endUnused ends the sandbox where it is not to be left running, unless another process of this machine uses it. What is in it then is stored,
+// or nothing that could be lost.
 func (s *sandbox) endUnused(ctx context.Context) error {
-	if s.plan.keep {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, endWait)
 	defer cancel()
 	if s.lock == nil {
 		return s.account.end(ctx, s.sb)
 	}
 	s.giveUp()
-	return kept.IfUnused(ctx, s.req.Identity.Home, lockName(s.plan.name), false, endWait, func() error { return s.account.end(ctx, s.sb) })
+	name := lockName(s.plan.name)
+	if s.plan.keep {
+		if s.hasToStore() { // which has been done, and the note is gone
+			return nil
+		}
+		if err := kept.IfUnused(ctx, s.req.Identity.Home, name, false, kept.LookWait, s.lock.Forget); err != nil {
+			s.log.Debug("the note of a sandbox in which nothing ran stays", "sandbox", s.plan.name, "error", err)
+		}
+		return nil
+	}
+	return kept.IfUnused(ctx, s.req.Identity.Home, name, false, endWait, func() error {
+		if err := s.account.end(ctx, s.sb); err != nil {
+			return err
+		}
+		return s.lock.Forget()
+	})
 }
 
 // Stop stores the files of a sandbox that persists and ends it, whoever uses it.

@@ -196,6 +196,37 @@ func TestASandboxThatEndedBeforeAnythingWasStoredIsToldOf(t *testing.T) {
 	}
 }
 
+// One process that has done nothing in a sandbox says nothing of what another one did there.
+func TestASandboxThatAnotherProcessUsedIsToldOfWhenItEnded(t *testing.T) {
+	a := own(t)
+	keep := map[string]string{"modal_keep_running": "true"}
+	idle := a.mustOpen(t, keep)
+	busy := a.mustOpen(t, keep)
+	run(t, busy, "echo one > /root/f", "")
+	closeIt(t, idle)
+	if err := a.e.Lose(busy.Info().SandboxID); err != nil {
+		t.Fatal(err)
+	}
+	closeIt(t, busy)
+	if res, err := try(t, a.mustOpen(t, keep), "true", nil); err != nil || !strings.Contains(res.Recreated, "ended before its files were stored") {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// A sandbox in which nothing ran has lost nothing when it ends.
+func TestTheEndOfASandboxThatNobodyUsedIsNotToldOf(t *testing.T) {
+	a := own(t)
+	keep := map[string]string{"modal_keep_running": "true"}
+	sb := a.mustOpen(t, keep)
+	closeIt(t, sb)
+	if err := a.e.Lose(sb.Info().SandboxID); err != nil {
+		t.Fatal(err)
+	}
+	if res := run(t, a.mustOpen(t, keep), "true", ""); res.Recreated != "" {
+		t.Errorf("%q", res.Recreated)
+	}
+}
+
 func TestWhatHermesStoredIsUsedAndNeverRemoved(t *testing.T) {
 	a := own(t)
 	image, err := a.e.MakeImage(map[string]string{"/work/f": "of Hermes\n"})
@@ -631,7 +662,7 @@ func TestAStopEndsNoSandboxWhoseFilesAreNotStored(t *testing.T) {
 		t.Error(err)
 	}
 
-	lock, err := kept.Open(a.home, list[0].Name, false)
+	lock, err := kept.Open(a.home, "modal."+list[0].Name, false) // the sandbox's own
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -646,6 +677,9 @@ func TestAStopEndsNoSandboxWhoseFilesAreNotStored(t *testing.T) {
 	eventually(t, "it was found", func() bool { return a.e.Counts()["SandboxTagsGetV2"] > before })
 	if err := a.e.EndLifetime(list[0].ID); err != nil {
 		t.Fatal(err)
+	}
+	if len(stopped) > 0 {
+		t.Fatal("the stop did not wait for who makes or removes the sandbox: this test shows nothing")
 	}
 	release()
 	if err := <-stopped; err != nil {

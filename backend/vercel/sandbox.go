@@ -149,6 +149,7 @@ func (s *sandbox) open(ctx context.Context) error {
 		err = s.lock.Use()
 	}
 	if err == nil {
+		s.remember()
 		return nil
 	}
 	ectx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
@@ -158,9 +159,6 @@ func (s *sandbox) open(ctx context.Context) error {
 		_ = s.api.remove(ectx, s.plan.name, false)
 	case !s.made && s.woke:
 		s.lieDown(ectx)
-	}
-	if err == nil {
-		s.remember()
 	}
 	return err
 }

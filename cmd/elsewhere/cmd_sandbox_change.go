@@ -164,7 +164,8 @@ func (a *app) cmdSandboxRm() *cobra.Command {
 		Short:   "Remove kept sandboxes",
 		Long: `Remove kept sandboxes with all that runs in them and the named sessions in them. Their directories on this machine stay, and it
 says where they are; with --data they go too, also later, when the sandbox itself is gone ("data" in "elsewhere sandbox ls").
-The next command of the task makes a new sandbox, on the same directories where they stayed.
+The next command of the task makes a new sandbox, on the same directories where they stayed. In a cloud the files are the service's: on
+daytona and vercel they go with the sandbox, on modal they are stored, and --data removes what is stored.
 
 One that a living process uses is not removed without --force.`,
 		Example: `  elsewhere sandbox rm build
@@ -184,7 +185,7 @@ One that a living process uses is not removed without --force.`,
 		},
 	}
 	t.addNarrow(a, cmd)
-	cmd.Flags().BoolVar(&data, "data", false, "remove its directories on this machine too")
+	cmd.Flags().BoolVar(&data, "data", false, "remove its directories on this machine too, and what modal has stored")
 	cmd.Flags().BoolVar(&force, "force", false, "remove it although a living process uses it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

@@ -11,17 +11,24 @@ import (
 	"github.com/elsewhere-sh/elsewhere/driver"
 )
 
-// roots hold people's files on machines that are no sandboxes: on macOS, and Windows' drives in WSL.
-var roots = []string{"/Users", "/Volumes", "/private/var", "/mnt/c", "/mnt/d"}
-
 // Only tells that no place in which bash runs has such a path: one of Windows, with a drive, a share or backslashes.
 func Only(p string) bool {
 	drive := len(p) > 1 && p[1] == ':' && strings.ContainsRune("abcdefghijklmnopqrstuvwxyz", rune(p[0]|0x20))
 	return drive || strings.Contains(p, `\`) || strings.HasPrefix(p, "//")
 }
 
-// Likely tells of an absolute path that is not there in the place whether it is this machine's: one where people's files are, or a
-// directory here below the caller's home, below /home or below the caller's own directory.
+// People tells of an absolute path whether it is where people's files are on machines that are no sandboxes: on macOS, and on Windows'
+// drives in WSL.
+func People(p string) bool {
+	p = path.Clean(p)
+	return slices.ContainsFunc([]string{"/Users", "/Volumes", "/private/var", "/mnt/c", "/mnt/d"}, func(root string) bool { return within(p, root) })
+}
+
+// within tells whether p is dir or in it; both are clean.
+func within(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+
+// Likely tells of an absolute path that is not there in the place whether it is this machine's: one of People, or a directory here
+// below the caller's home, below /home or below the caller's own directory.
 func Likely(p string, req driver.OpenRequest) bool {
 	if !path.IsAbs(p) {
 		return false
@@ -29,9 +36,9 @@ func Likely(p string, req driver.OpenRequest) bool {
 	p = path.Clean(p)
 	inside := func(dir string) bool {
 		dir = path.Clean(dir)
-		return path.IsAbs(dir) && dir != "/" && (p == dir || strings.HasPrefix(p, dir+"/"))
+		return path.IsAbs(dir) && dir != "/" && within(p, dir)
 	}
-	if slices.ContainsFunc(roots, inside) {
+	if People(p) {
 		return true
 	}
 	if st, err := os.Stat(p); err != nil || !st.IsDir() {
