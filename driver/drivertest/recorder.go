@@ -200,15 +200,18 @@ func (s *recordedSandbox) Prepare(ctx context.Context) ([]string, error) {
 	return nil, nil
 }
 
-type stateFiles interface {
-	driver.StateRemover
-	driver.StateLister
+// ListState is the sandbox's own, or a failure that counts as none.
+func (s *recordedSandbox) ListState(ctx context.Context, dir string) ([]driver.StateFile, error) {
+	if l, ok := s.Sandbox.(driver.StateLister); ok {
+		return l.ListState(ctx, dir)
+	}
+	return nil, errors.New("this backend lists no state files")
 }
 
 type (
-	withFiles struct {
+	withRemover struct {
 		*recordedSandbox
-		stateFiles
+		driver.StateRemover
 	}
 	withStopper struct {
 		*recordedSandbox
@@ -216,7 +219,7 @@ type (
 	}
 	withBoth struct {
 		*recordedSandbox
-		stateFiles
+		driver.StateRemover
 		driver.Stopper
 	}
 )
@@ -225,13 +228,13 @@ type (
 // of this suite.
 func (r *recorder) sandbox(sb driver.Sandbox) driver.Sandbox {
 	own := &recordedSandbox{Sandbox: sb, r: r}
-	files, hasFiles := sb.(stateFiles)
+	remover, hasRemover := sb.(driver.StateRemover)
 	stopper, hasStopper := sb.(driver.Stopper)
 	switch {
-	case hasFiles && hasStopper:
-		return withBoth{own, files, stopper}
-	case hasFiles:
-		return withFiles{own, files}
+	case hasRemover && hasStopper:
+		return withBoth{own, remover, stopper}
+	case hasRemover:
+		return withRemover{own, remover}
 	case hasStopper:
 		return withStopper{own, stopper}
 	}

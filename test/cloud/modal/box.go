@@ -393,6 +393,9 @@ func (e *Emulator) Observe(ctx context.Context, id string, stdin []byte, argv ..
 	b.mu.Lock()
 	m := b.machine
 	b.mu.Unlock()
+	if m == nil {
+		return Observed{}, machine.ErrNotRunning // it is being made
+	}
 	return m.Observe(ctx, stdin, argv...)
 }
 
