@@ -115,11 +115,11 @@ func (s *sandbox) remember() {
 	if !s.plan.persist {
 		return
 	}
-	was, err := s.lock.Remember(s.box.ID)
+	other, err := s.lock.Remember(s.box.ID)
 	if err != nil {
 		s.log.Debug("it is not remembered which sandbox the task has", "sandbox", s.plan.name, "error", err)
 	}
-	if was != "" && was != s.box.ID {
+	if other != "" {
 		s.info.Recreated = "the sandbox " + s.plan.name + " that this task had was deleted, and not by elsewhere: its files, what ran in it and its sessions' variables are gone"
 	}
 }

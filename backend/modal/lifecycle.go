@@ -61,12 +61,12 @@ func (s *sandbox) remember() {
 	if !s.plan.persistent {
 		return
 	}
-	was, err := s.lock.Remember(s.sb.SandboxID)
+	other, err := s.lock.Remember(s.sb.SandboxID)
 	if err != nil {
 		s.log.Debug("it is not remembered which sandbox the task has", "sandbox", s.plan.name, "error", err)
 	}
-	if was != "" && was != s.sb.SandboxID && s.restored == "" {
-		s.recreated = "the sandbox " + was + " that this task had ended before its files were stored: they, and what ran in it, are gone"
+	if other != "" && s.restored == "" {
+		s.recreated = "the sandbox " + other + " that this task had ended before its files were stored: they, and what ran in it, are gone"
 	}
 }
 

@@ -168,12 +168,11 @@ func (s *sandbox) remember() {
 	if !s.plan.persist {
 		return
 	}
-	id := strconv.FormatInt(s.box.Created, 10) // its name is the next one's too
-	was, err := s.lock.Remember(id)
+	other, err := s.lock.Remember(strconv.FormatInt(s.box.Created, 10)) // its name is the next one's too
 	if err != nil {
 		s.log.Debug("it is not remembered which sandbox the task has", "sandbox", s.plan.name, "error", err)
 	}
-	if was != "" && was != id {
+	if other != "" {
 		s.info.Recreated = "the sandbox " + s.plan.name + " that this task had was deleted, and not by elsewhere: what ran in it is gone"
 		if s.made && s.from == "" {
 			s.info.Recreated += ", and so are its files"

@@ -151,9 +151,9 @@ func (l *Lock) Discard() {
 	_ = os.Remove(l.make.Path())
 }
 
-// Remember notes which sandbox has this name now, for backends whose engine knows nothing of one that is gone, and gives the one that was
-// noted before, "" where none was. Call it with the right to make; a nil Lock remembers nothing.
-func (l *Lock) Remember(id string) (was string, err error) {
+// Remember notes which sandbox has this name now, for backends whose engine knows nothing of one that is gone, and gives another one that
+// was noted before, "" for none. Call it with the right to make; a nil Lock remembers nothing.
+func (l *Lock) Remember(id string) (other string, err error) {
 	if l == nil {
 		return "", nil
 	}
@@ -161,10 +161,10 @@ func (l *Lock) Remember(id string) (was string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	if was = strings.TrimSpace(string(text)); was == id {
-		return was, nil
+	if other = strings.TrimSpace(string(text)); other == id {
+		return "", nil
 	}
-	return was, atomicfile.Write(l.note(), []byte(id+"\n"), 0o600)
+	return other, atomicfile.Write(l.note(), []byte(id+"\n"), 0o600)
 }
 
 // Forget takes back what Remember noted: elsewhere itself has removed the sandbox, or nothing is lost with it. Call it with the right to make; a
