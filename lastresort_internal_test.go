@@ -362,8 +362,8 @@ func TestAShellThatTakesNothingHoldsUpNoSession(t *testing.T) {
 	defer r.Close()
 	sh := sb.at().newShell(s)
 	sh.proc = mute{w}
-	close(sh.exited)
 	close(sh.ready)
+	defer close(sh.exited)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

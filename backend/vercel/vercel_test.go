@@ -327,7 +327,7 @@ func TestSoak(t *testing.T) {
 func TestPersistentSandboxesAreStoredAndStartedAgain(t *testing.T) {
 	w := newWorld(t)
 	sb := w.open("web")
-	w.want(w.session(sb, "dev"), `echo kept > ~/file; export A=1; cd /usr; sleep 4321 & disown; kill $!`, "")
+	w.want(w.session(sb, "dev"), `echo kept > ~/file; export A=1; cd /usr; sleep 4321 & disown; kill $!; while kill -0 $!; do :; done 2>/dev/null`, "")
 	name := w.one()
 	for range 4 { // more often than states are kept
 		if err := sb.Close(w.ctx()); err != nil {

@@ -140,19 +140,24 @@ func (l Look) read(text string, code int) (*Surroundings, error) {
 }
 
 // tidyScript removes the directory $1, and says (isBusy) whether a process is there that a call has left: it
-// carries a call's id, and it is no bash that waits for its owner's word.
+// carries a call's id, and it is no bash that waits for its owner's word. One that was just told to end takes a moment: what is
+// found is looked for twice.
 const tidyScript = `rm -rf -- "$1" 2>/dev/null
-for dir in /proc/[0-9]*; do
-	call=
-	while IFS= read -r -d '' entry; do
-		[[ $entry != ELSEWHERE_CALL=* ]] || call=1
-	done <"$dir/environ"
-	[[ $call ]] || continue
-	IFS= read -r -d '' -n 4 first <"$dir/cmdline"
-	[[ $first != bash ]] || { args=(); while IFS= read -r -d '' x; do args+=("$x"); done <"$dir/cmdline"; [[ ${args[*]} != 'bash --noprofile --norc -p -c '* ]]; } || continue
-	printf 'busy\037'
-	break
-done 2>/dev/null
+busy() {
+	local dir call entry first args x
+	for dir in /proc/[0-9]*; do
+		call=
+		while IFS= read -r -d '' entry; do
+			[[ $entry != ELSEWHERE_CALL=* ]] || call=1
+		done <"$dir/environ"
+		[[ $call ]] || continue
+		IFS= read -r -d '' -n 4 first <"$dir/cmdline"
+		[[ $first != bash ]] || { args=(); while IFS= read -r -d '' x; do args+=("$x"); done <"$dir/cmdline"; [[ ${args[*]} != 'bash --noprofile --norc -p -c '* ]]; } || continue
+		return 0
+	done
+	return 1
+} 2>/dev/null
+! busy || { IFS= read -r -t 0.3 first <> <(:); ! busy; } 2>/dev/null || printf 'busy\037'
 :`
 
 // isBusy tells whether tidyScript printed that something still runs.

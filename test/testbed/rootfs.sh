@@ -18,7 +18,7 @@ make_rootfs() {
 	suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 	key=$(sha256sum <<<"$suite ${image_packages[*]}")
 	rootfs=$cache/$suite-${key:0:12}.tar
-	if [[ -s $rootfs ]]; then
+	if [[ -f $rootfs && -s $rootfs ]]; then
 		say "root file system is there: $rootfs"
 		return
 	fi
@@ -29,7 +29,7 @@ make_rootfs() {
 		[[ -s $file ]] && sources+=("$file")
 	done
 	# No fsync for each file: the tree is made again if it is lost.
-	if ! mmdebstrap --variant=minbase --aptopt='Acquire::Languages "none"' --dpkgopt=force-unsafe-io \
+	if ! mmdebstrap --format=tar --variant=minbase --aptopt='Acquire::Languages "none"' --dpkgopt=force-unsafe-io \
 		--include="$(IFS=,; echo "${image_packages[*]}")" "$suite" "$rootfs.new" "${sources[@]}" &>"$cache/mmdebstrap.log"; then
 		tail -n 20 "$cache/mmdebstrap.log" >&2
 		return 1

@@ -1,0 +1,44 @@
+package cloudbox
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A process that was just told to end and takes a moment does not keep a sandbox running; one that stays does.
+func TestWhatIsAboutToEndDoesNotCount(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("looks into /proc")
+	}
+	// Other tests' calls run on this machine: what this one looks for has another name.
+	const mark = "ELSEWHERE_TEST_OF_TIDY="
+	i := &Inside{Run: func(ctx context.Context, _ time.Duration, script string, args ...string) (string, int, error) {
+		script = strings.ReplaceAll(script, "ELSEWHERE_CALL=", mark)
+		out, err := exec.CommandContext(ctx, "bash", append([]string{"--noprofile", "--norc", "-p", "-c", script, "script"}, args...)...).Output()
+		return string(out), 0, err
+	}}
+	if i.Tidy(t.Context(), t.TempDir()) {
+		t.Error("nothing counts")
+	}
+	sleep := exec.Command("sleep", "1000")
+	sleep.Env = append(os.Environ(), mark+"x")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if !i.Tidy(t.Context(), t.TempDir()) {
+		t.Error("what stays does not count")
+	}
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		_ = sleep.Process.Kill()
+		_ = sleep.Wait()
+	}()
+	if i.Tidy(t.Context(), t.TempDir()) {
+		t.Error("what ends in a moment counts")
+	}
+}
