@@ -134,7 +134,12 @@ func (c *call) reported(ctx context.Context) {
 	sh := c.sh
 	c.duration = time.Since(c.started)
 	if c.opts.Split {
-		c.await(sh.errEnd, sh.eof, tailWait)
+		// Some engines bring stderr on a connection of its own, which may be the slower one.
+		limit := tailWait
+		if sh.endReport.MarksStderr() {
+			limit = statusWait
+		}
+		c.await(sh.errEnd, sh.eof, limit)
 	}
 	provisional := sh.endReport.Kind == 'P'
 	code, certain := sh.endReport.Code()
@@ -154,11 +159,11 @@ func (c *call) reported(ctx context.Context) {
 		if c.cause == Exited && !provisional && code >= 0 {
 			c.code = code // bash before 5.1 ends with its trap's code where exec failed
 		}
-		c.await(sh.eof, nil, tailWait)
+		c.readRest(ctx)
 	} else {
 		c.cause = Exited
 	}
-	if sh.endReport.Fields[2] != "" || strings.Contains(c.command, ">(") {
+	if sh.endReport.Moved() || strings.Contains(c.command, ">(") {
 		c.await(sh.eof, nil, tailWait)
 	}
 	c.noteEnd()

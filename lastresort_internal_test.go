@@ -110,7 +110,7 @@ func openStuck(t *testing.T, settings ...string) (sb *Sandbox, last func() *stuc
 	}
 	b.Classify = kinderr.Of
 	base := t.TempDir()
-	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + base, "HERMES_HOME=" + filepath.Join(base, "hermes"), "TMPDIR=" + base}
+	environ := testEnviron(base)
 	flags := map[string]string{"backend": "local", "policy.enabled": "false"}
 	for i := 0; i < len(settings); i += 2 {
 		flags[settings[i]] = settings[i+1]
@@ -131,6 +131,11 @@ func openStuck(t *testing.T, settings ...string) (sb *Sandbox, last func() *stuc
 		defer mu.Unlock()
 		return all[len(all)-1]
 	}
+}
+
+// testEnviron is an environment whose files are all below base.
+func testEnviron(base string) []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + base, "HERMES_HOME=" + filepath.Join(base, "hermes"), "TMPDIR=" + base}
 }
 
 func TestASandboxIsStoppedOnlyWhileItsEngineAnswers(t *testing.T) {

@@ -370,14 +370,7 @@ func (sh *shell) once(event chan struct{}, note func()) {
 func (sh *shell) awaitRest(ctx context.Context) bool {
 	out, errs := sh.out.emptied(), sh.errs.emptied()
 	if out == nil || errs == nil {
-		// The streams of such a transport end with the bash, or this is all that can be done.
-		select {
-		case <-sh.eof:
-			return true
-		case <-time.After(restWait):
-		case <-ctx.Done():
-		}
-		return false
+		return sh.awaitQuiet(ctx)
 	}
 	for _, empty := range []<-chan struct{}{out, errs} {
 		select {
@@ -391,5 +384,33 @@ func (sh *shell) awaitRest(ctx context.Context) bool {
 	return true
 }
 
-// restWait bounds the wait for what a bash had written before it ended, where its streams cannot be asked.
-const restWait = time.Second
+// awaitQuiet is awaitRest where the streams cannot be asked. The streams of such a transport end with the bash, or all that can be
+// done is to wait until nothing more comes.
+func (sh *shell) awaitQuiet(ctx context.Context) bool {
+	began := time.Now()
+	for {
+		last := max(began.UnixNano(), sh.out.last.Load(), sh.errs.last.Load())
+		wait := min(time.Until(time.Unix(0, last).Add(restWait)), time.Until(began.Add(restWaitMost)))
+		if wait <= 0 {
+			return false
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-sh.eof:
+			timer.Stop()
+			return true
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+		}
+	}
+}
+
+const (
+	// restWait is how long nothing has come from a bash that has ended when its output counts as all there, where its streams cannot be
+	// asked: far engines bring it on another connection than the one that tells the end.
+	restWait = time.Second
+	// restWaitMost bounds it where a child in the background goes on writing.
+	restWaitMost = 5 * restWait
+)

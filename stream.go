@@ -5,13 +5,15 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // stream reads one output stream of a bash to its end. While a child in the background holds the stream open there is no
 // end; then emptied tells when all that was written before it was asked has been read.
 type stream struct {
-	r io.Reader
+	r    io.Reader
+	last atomic.Int64 // when something came last, in nanoseconds of the epoch; 0 for never
 
 	mu      sync.Mutex
 	waiting []chan struct{} // who asked what is there now
@@ -30,6 +32,9 @@ func (s *stream) read(feed func([]byte)) {
 	defer s.end()
 	for {
 		n, err := s.r.Read(*buffer)
+		if n > 0 {
+			s.last.Store(time.Now().UnixNano())
+		}
 		feed((*buffer)[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			asked := s.takeWaiting()

@@ -12,6 +12,7 @@ ew_pwd=${ew_pwd//\%/%25} ew_pwd=${ew_pwd//;/%3B}
 if [[ ! /dev/fd/1 -ef /dev/fd/193 || ! /dev/fd/2 -ef /dev/fd/193 && ! /dev/fd/2 -ef /dev/fd/194 ]]; then
 	# Streams were moved, or the shell dies of a signal; then 193 is still closed, and bash's own copy of it is at 10.
 	ew_moved=1 ew_fd=193
+	[[ ! $ew_split || ! -e /dev/fd/194 ]] || ew_moved=2
 	{ builtin : >&193; } 2>/dev/null || { ew_code="?$ew_x" && if [[ -p /dev/fd/10 ]]; then ew_fd=10; else ew_fd=1; fi; }
 fi
 ew_pwd="$ew_token$ew_kind$ew_code;${ew_pwd//$'\n'/%0A};$ew_moved;"

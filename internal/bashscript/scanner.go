@@ -26,6 +26,11 @@ func (r Report) Code() (code int, certain bool) {
 	return code, !uncertain
 }
 
+// Moved tells whether a shell's streams were not what they had been when it ended (E or P), and MarksStderr whether stderr's end is
+// marked there where the streams were kept apart: not where the copy is gone by which that is done.
+func (r Report) Moved() bool       { return r.Fields[2] != "" }
+func (r Report) MarksStderr() bool { return r.Fields[2] != "1" }
+
 // maxReport bounds a report's length: a path of 4,096 bytes, all of them encoded, and the rest.
 const maxReport = 16 << 10
 
