@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -644,7 +646,12 @@ func TestForwardedSecretsReachTheCommandAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := 1
-	sb, err := w.tryOpen(elsewhere.SandboxOptions{SpawnAhead: &one})
+	log, err := os.Create(filepath.Join(w.home, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	sb, err := w.tryOpen(elsewhere.SandboxOptions{SpawnAhead: &one, Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -660,6 +667,9 @@ func TestForwardedSecretsReachTheCommandAlone(t *testing.T) {
 	}
 	if body := w.srv.Bodies(); strings.Contains(body, secret) || !strings.Contains(body, "elsewhere.identity") {
 		t.Error("the secret is in a request to the service, or no request was seen")
+	}
+	if found, _ := exec.Command("grep", "-rlaF", secret, w.home).Output(); len(found) > 0 {
+		t.Errorf("the secret is in files of this machine, of which one is the log: %s", found)
 	}
 }
 

@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -826,7 +828,12 @@ func TestForwardedSecretsReachTheCommandAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := 1
-	sb, err := w.tryOpen(elsewhere.SandboxOptions{SpawnAhead: &one})
+	log, err := os.Create(filepath.Join(w.home, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	sb, err := w.tryOpen(elsewhere.SandboxOptions{SpawnAhead: &one, Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -850,6 +857,9 @@ func TestForwardedSecretsReachTheCommandAlone(t *testing.T) {
 	}
 	if has, err := w.srv.Holds(w.account, id, secret); err != nil || has {
 		t.Errorf("the secret is in what was stored: %v", err)
+	}
+	if found, _ := exec.Command("grep", "-rlaF", secret, w.home).Output(); len(found) > 0 {
+		t.Errorf("the secret is in files of this machine, of which one is the log: %s", found)
 	}
 }
 
