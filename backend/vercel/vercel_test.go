@@ -820,6 +820,34 @@ func TestAnOpeningThatFailsLeavesNothingAwake(t *testing.T) {
 	}
 }
 
+// With a bash waiting, a call is a message to its terminal.
+func TestASpacedCallWaitsForNoRequest(t *testing.T) {
+	w := newWorld(t)
+	one := 1
+	sb, err := w.tryOpen(elsewhere.SandboxOptions{SpawnAhead: &one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close(w.ctx())
+	s := w.session(sb, "")
+	for range 3 {
+		w.want(s, `:`, "")
+	}
+	if err := s.Flush(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	last, since := w.srv.Requests(""), time.Now()
+	w.await("a bash waits, and nothing goes on", func() bool {
+		if now := w.srv.Requests(""); now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > time.Second
+	})
+	w.srv.Fail("", 1000, emulator.Fault{Hang: true})
+	w.want(s, `echo hi`, "hi\n")
+	w.srv.Heal()
+}
+
 func TestForwardedSecretsReachTheCommandAlone(t *testing.T) {
 	w := newWorld(t)
 	const secret = "s3cret-of-the-caller"
