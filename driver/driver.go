@@ -279,7 +279,7 @@ type Kind string
 // The kinds of failure. A command that timed out or was interrupted is a result, not an error: KindTimeout and
 // KindCanceled are for elsewhere's own work (opening, pulling, syncing).
 const (
-	KindUnavailable Kind = "unavailable" // the engine or host is down
+	KindUnavailable Kind = "unavailable" // the engine or host is down, or does not let this user in
 	KindLost        Kind = "lost"        // the sandbox or the connection went away during the call
 	KindConfig      Kind = "config"      // a setting or an argument is wrong
 	KindDenied      Kind = "denied"      // refused by a policy

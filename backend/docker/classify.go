@@ -26,8 +26,6 @@ func classify(err error) driver.Kind {
 		return driver.KindTimeout
 	case cerrdefs.IsInvalidArgument(err):
 		return driver.KindConfig
-	case cerrdefs.IsPermissionDenied(err), cerrdefs.IsUnauthorized(err):
-		return driver.KindDenied
 	case cerrdefs.IsNotImplemented(err):
 		return driver.KindUnsupported
 	default:

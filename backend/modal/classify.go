@@ -60,9 +60,9 @@ func (a *account) explain(ctx context.Context, what string, err error) error {
 	}
 	switch code := codeOf(err); code {
 	case codes.Unauthenticated:
-		return failure(driver.KindDenied, "%s: Modal does not take these credentials (%s): %s; %s", what, a.from, text, a.fix)
+		return failure(driver.KindUnavailable, "%s: Modal does not take these credentials (%s): %s; %s", what, a.from, text, a.fix)
 	case codes.PermissionDenied:
-		return failure(driver.KindDenied, "%s: Modal refuses it: %s", what, text)
+		return failure(driver.KindUnavailable, "%s: Modal refuses it: %s", what, text)
 	case codes.ResourceExhausted:
 		return failure(driver.KindUnavailable, "%s: Modal has no room for it now: %s; end a sandbox (elsewhere sandbox ls) or wait", what, text)
 	case codes.InvalidArgument, codes.FailedPrecondition:

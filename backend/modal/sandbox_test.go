@@ -523,7 +523,7 @@ func TestWhatGoesWrongIsSaid(t *testing.T) {
 			}
 		}
 	}
-	fails("wrong credentials", map[string]string{"modal_token_secret": "as-wrong"}, elsewhere.ErrDenied, "--set", "modal token new")
+	fails("wrong credentials", map[string]string{"modal_token_secret": "as-wrong"}, elsewhere.ErrUnavailable, "--set", "modal token new")
 	fails("a secret of two lines", map[string]string{"modal_token_secret": "as-two\nlines"}, elsewhere.ErrConfig, "line break", "modal_token_secret")
 	fails("an image that is not there", map[string]string{"modal_image": emulator.FailingTag}, elsewhere.ErrConfig, "manifest unknown", "check modal_image")
 	fails("an id that is not there", map[string]string{"modal_image": "im-none"}, elsewhere.ErrConfig, "im-none")
