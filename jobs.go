@@ -76,6 +76,7 @@ func (s *Session) launch(ctx context.Context, command, verdict string, opts *Job
 	}
 	p := sb.at()
 	if err := p.ownJob(ctx, meta); err != nil {
+		p.disownJob(meta)
 		return nil, false, sb.wrap(err, "job start")
 	}
 	l.Dir, l.End, l.Command = p.info.StateDir, p.scripts, p.sudoText(command)
@@ -83,6 +84,9 @@ func (s *Session) launch(ctx context.Context, command, verdict string, opts *Job
 	c.text, c.policy = l.Text(), verdict
 	res, err := s.perform(ctx, c, "job start")
 	if err != nil {
+		if !errors.Is(err, ErrLost) {
+			p.disownJob(meta) // nothing ran
+		}
 		return nil, false, err
 	}
 	launched := jobscript.ParseLaunch(l.Token, string(res.Output))

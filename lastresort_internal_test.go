@@ -391,3 +391,24 @@ func (mute) Stdout() io.ReadCloser                               { return io.Nop
 func (mute) Stderr() io.ReadCloser                               { return io.NopCloser(strings.NewReader("")) }
 func (mute) Wait(ctx context.Context) (driver.ExitStatus, error) { return driver.ExitStatus{}, nil }
 func (mute) Kill(ctx context.Context) error                      { return nil }
+
+// A job that never began is not this process's: its sandbox may rest.
+func TestAJobThatNeverBeganIsNotWatched(t *testing.T) {
+	sb, _ := openStuck(t)
+	s, err := sb.Session(t.Context(), "dev") // a throw-away one is watched itself
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Start(ctx, "sleep 1000", nil); err == nil {
+		t.Fatal("it was started")
+	}
+	if w := sb.at().watch; w != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(w.sessions) > 0 {
+			t.Errorf("watched: %v", w.sessions)
+		}
+	}
+}
