@@ -401,6 +401,7 @@ func TestAJobThatNeverBeganIsNotWatched(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
+	sb.home = "" // nothing is kept: a job would be this process's
 	if _, err := s.Start(ctx, "sleep 1000", nil); err == nil {
 		t.Fatal("it was started")
 	}
