@@ -133,11 +133,6 @@ func openStuck(t *testing.T, settings ...string) (sb *Sandbox, last func() *stuc
 	}
 }
 
-// testEnviron is an environment whose files are all below base.
-func testEnviron(base string) []string {
-	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + base, "HERMES_HOME=" + filepath.Join(base, "hermes"), "TMPDIR=" + base}
-}
-
 func TestASandboxIsStoppedOnlyWhileItsEngineAnswers(t *testing.T) {
 	sb, last := openStuck(t)
 	s, err := sb.Session(t.Context(), "")

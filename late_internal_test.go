@@ -3,6 +3,8 @@ package elsewhere
 import (
 	"context"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +41,11 @@ func (r *slowReader) Read(b []byte) (int, error) {
 	n, err := r.ReadCloser.Read(b)
 	time.Sleep(lateness)
 	return n, err
+}
+
+// testEnviron is an environment whose files are all below base.
+func testEnviron(base string) []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + base, "HERMES_HOME=" + filepath.Join(base, "hermes"), "TMPDIR=" + base}
 }
 
 // Stderr has a connection of its own on some engines, which may be slower than the one on which the end is told.
