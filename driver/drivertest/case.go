@@ -118,6 +118,9 @@ func (t *test) place(spec boxSpec) *box {
 	}
 	b.load(settings)
 	b.opts.Environ = b.place.Environ
+	if b.opts.Logger == nil {
+		b.opts.Logger = showIfFailed(t.T)
+	}
 	return b
 }
 

@@ -19,6 +19,11 @@ func (b *box) waiting(n int) []string {
 	b.t.Helper()
 	var ids []string
 	same := 0
+	defer func() {
+		if same <= 5 {
+			b.t.Logf("%d wait: %q", len(ids), ids)
+		}
+	}()
 	b.t.eventually(fmt.Sprintf("%d shells wait", n), time.Second, func() bool {
 		now := b.rec.idle()
 		if len(now) != n || !slices.Equal(now, ids) {
