@@ -14,7 +14,16 @@ type aheadPool struct {
 	shells []*shell  // the loaded one first
 	coming []*coming // that are being started
 	timer  *time.Timer
+	failed int         // how often in a row one could not be started since a call has asked for them
+	retry  *time.Timer // tries again; nil while nothing is to be tried again
 }
+
+// Where a shell cannot be started ahead, it is tried for again after aheadRetry, and after twice as long each time: an engine that has no
+// room for one (a server's MaxSessions) has some when others have ended.
+const (
+	aheadRetry = 500 * time.Millisecond
+	aheadTries = 6
+)
 
 // coming is a shell that is being started ahead. A call that finds none waiting claims it: that is sooner there than one that is
 // begun now.
@@ -78,8 +87,10 @@ func (p *aheadPool) dropStale(s *Session) {
 }
 
 func (p *aheadPool) dropAll() {
-	if p.timer != nil {
-		p.timer.Stop()
+	for _, timer := range []*time.Timer{p.timer, p.retry} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	for _, sh := range p.shells {
 		sh.drop()
@@ -88,10 +99,16 @@ func (p *aheadPool) dropAll() {
 }
 
 // refill starts what is missing of the shells that wait, and lets one of them load the current state. It does not wait for
-// them. A shell that cannot be started is only logged: the next call starts its own and reports that.
+// them. A shell that cannot be started is logged, and tried for again; a call that comes before starts its own and reports that.
 func (s *Session) refill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ahead.failed = 0
+	s.refillNow()
+}
+
+// refillNow is refill by who holds s.mu.
+func (s *Session) refillNow() {
 	if s.closed {
 		return
 	}
@@ -178,7 +195,9 @@ func (s *Session) arriveAhead(c *coming, sh *shell) {
 	switch {
 	case c.claimed:
 		c.sh = sh
+	case s.closed && sh == nil:
 	case sh == nil:
+		s.refillLater()
 	case s.closed:
 		sh.drop()
 	default:
@@ -186,6 +205,20 @@ func (s *Session) arriveAhead(c *coming, sh *shell) {
 		s.loadAhead()
 		s.dropIdleLater()
 	}
+}
+
+// refillLater tries again for what could not be started. s.mu is held.
+func (s *Session) refillLater() {
+	if s.ahead.retry != nil || s.ahead.failed >= aheadTries {
+		return
+	}
+	s.ahead.retry = time.AfterFunc(aheadRetry<<s.ahead.failed, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ahead.retry = nil
+		s.refillNow()
+	})
+	s.ahead.failed++
 }
 
 // await waits for a shell that was claimed; nil where it could not be started, and where ctx is done first: then it is

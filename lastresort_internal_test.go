@@ -29,7 +29,17 @@ type stuck struct {
 	asked  int   // Alive
 	stops  int
 	cut    int // how many watchdogs more are cut off before they are told anything
+	full   int // how many bashes more that no call waits for are refused
 	calls  []driver.Process
+}
+
+// refuse refuses the next n bashes that no call waits for, and gives how many were still to be refused.
+func (s *stuck) refuse(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.full
+	s.full = n
+	return before
 }
 
 // cutOff is a bash that takes no byte, since the connection to it is gone.
@@ -45,6 +55,10 @@ func (cutOffStdin) Close() error              { return nil }
 func (s *stuck) Bash(ctx context.Context, spec driver.BashSpec) (driver.Process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if spec.Spare && s.full > 0 {
+		s.full--
+		return nil, errors.New("there is no room")
+	}
 	if s.deaf && len(spec.Env) == 0 {
 		return nil, errors.New("nothing starts here")
 	}
@@ -406,5 +420,33 @@ func TestAJobThatNeverBeganIsNotWatched(t *testing.T) {
 		if len(w.sessions) > 0 {
 			t.Errorf("watched: %v", w.sessions)
 		}
+	}
+}
+
+// A shell that could not be started ahead, since the engine had no room for it, is there when it has, without another call.
+func TestAShellThatCouldNotBeStartedAheadIsTriedForAgain(t *testing.T) {
+	sb, last := openStuck(t)
+	sb.ahead = 2
+	last().refuse(4)
+	s, err := sb.Session(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Run(t.Context(), ":", nil); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		s.mu.Lock()
+		n := len(s.ahead.shells)
+		s.mu.Unlock()
+		if n == 2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d shells wait", n)
+		}
+	}
+	if last().refuse(0) != 0 {
+		t.Error("nothing was refused: this test shows nothing")
 	}
 }
