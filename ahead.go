@@ -260,5 +260,10 @@ func (s *Session) dropIdleLater() {
 			sh.drop()
 		}
 		s.ahead.shells = nil
+		s.ahead.failed = aheadTries // none is tried for any more
+		if s.ahead.retry != nil {
+			s.ahead.retry.Stop()
+			s.ahead.retry = nil
+		}
 	})
 }

@@ -134,12 +134,7 @@ func (c *call) reported(ctx context.Context) {
 	sh := c.sh
 	c.duration = time.Since(c.started)
 	if c.opts.Split {
-		// Some engines bring stderr on a connection of its own, which may be the slower one.
-		limit := tailWait
-		if sh.endReport.MarksStderr() {
-			limit = statusWait
-		}
-		c.await(sh.errEnd, sh.eof, limit)
+		c.awaitStderr(ctx)
 	}
 	provisional := sh.endReport.Kind == 'P'
 	code, certain := sh.endReport.Code()
@@ -159,7 +154,9 @@ func (c *call) reported(ctx context.Context) {
 		if c.cause == Exited && !provisional && code >= 0 {
 			c.code = code // bash before 5.1 ends with its trap's code where exec failed
 		}
-		c.readRest(ctx)
+		if !provisional {
+			c.readRest(ctx)
+		}
 	} else {
 		c.cause = Exited
 	}
@@ -167,6 +164,37 @@ func (c *call) reported(ctx context.Context) {
 		c.await(sh.eof, nil, tailWait)
 	}
 	c.noteEnd()
+}
+
+// awaitStderr waits for the end of what was written to stderr: some engines bring it on a connection of its own, which may be the slower
+// one. It waits for as long as the caller's writer takes, but within the call's own limits.
+func (c *call) awaitStderr(ctx context.Context) {
+	marked, limit := c.sh.endReport.MarksStderr(), tailWait
+	if marked {
+		limit = statusWait
+	}
+	if c.opts.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, max(c.opts.Timeout-time.Since(c.started), tailWait))
+		defer cancel()
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		select {
+		case <-c.sh.errEnd:
+		case <-c.sh.eof:
+		case <-ctx.Done():
+		case <-c.s.done:
+		case <-c.failed:
+		case <-timer.C:
+			if marked && c.writing.Load() != 0 {
+				timer.Reset(limit)
+				continue
+			}
+		}
+		return
+	}
 }
 
 // awaitTrap waits while the command's own EXIT trap runs, for as long as the command may.

@@ -427,7 +427,7 @@ func TestAJobThatNeverBeganIsNotWatched(t *testing.T) {
 func TestAShellThatCouldNotBeStartedAheadIsTriedForAgain(t *testing.T) {
 	sb, last := openStuck(t)
 	sb.ahead = 2
-	last().refuse(4)
+	last().refuse(1000)
 	s, err := sb.Session(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -435,18 +435,75 @@ func TestAShellThatCouldNotBeStartedAheadIsTriedForAgain(t *testing.T) {
 	if _, err := s.Run(t.Context(), ":", nil); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		s.mu.Lock()
-		n := len(s.ahead.shells)
-		s.mu.Unlock()
-		if n == 2 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d shells wait", n)
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await := func(what string, so func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			s.mu.Lock()
+			done := so()
+			s.mu.Unlock()
+			if done {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatal(what)
+			}
 		}
 	}
-	if last().refuse(0) != 0 {
-		t.Error("nothing was refused: this test shows nothing")
+	await("some are still being started", func() bool { return len(s.ahead.coming) == 0 && s.ahead.failed > 0 })
+	s.mu.Lock()
+	if n := len(s.ahead.shells); n != 0 {
+		t.Errorf("%d shells wait: this test shows nothing", n)
+	}
+	s.mu.Unlock()
+	last().refuse(0)
+	await("no two shells wait", func() bool { return len(s.ahead.shells) == 2 })
+}
+
+// stuckWriter takes nothing until it is let go.
+type stuckWriter struct{ free chan struct{} }
+
+func (w stuckWriter) Write(p []byte) (int, error) { <-w.free; return len(p), nil }
+
+// A writer for stderr that takes nothing keeps neither the call's own limit nor the session's end.
+func TestAStuckWriterOfStderrHoldsUpNoLimit(t *testing.T) {
+	for _, how := range []string{"timeout", "cancel", "close"} {
+		sb, _ := openStuck(t)
+		s, err := sb.Session(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Run(t.Context(), ":", nil); err != nil {
+			t.Fatal(err)
+		}
+		w := stuckWriter{make(chan struct{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		opts := &RunOptions{Split: true, Stderr: w}
+		switch how {
+		case "timeout":
+			opts.Timeout = time.Second
+		case "cancel":
+			time.AfterFunc(time.Second, cancel)
+		case "close":
+			time.AfterFunc(time.Second, func() { _ = s.Close(context.Background()) })
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r, err := s.Run(ctx, "echo x >&2", opts)
+			if err != nil || r.Cause != Exited || r.ExitCode != 0 {
+				t.Errorf("%s: %+v, %v", how, r, err)
+			}
+		}()
+		select {
+		case <-done:
+		case <-time.After(statusWait - 3*time.Second):
+			t.Errorf("%s: the call waits for the writer", how)
+		}
+		close(w.free)
+		<-done
+		cancel()
 	}
 }

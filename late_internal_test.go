@@ -35,7 +35,7 @@ func (p lateStderr) Stderr() io.ReadCloser { return &slowReader{ReadCloser: p.Pr
 // slowReader reads nothing in its first moments, and nothing soon.
 type slowReader struct{ io.ReadCloser }
 
-const lateness = 600 * time.Millisecond
+const lateness = 400 * time.Millisecond
 
 func (r *slowReader) Read(b []byte) (int, error) {
 	n, err := r.ReadCloser.Read(b)

@@ -412,5 +412,5 @@ const (
 	// asked: far engines bring it on another connection than the one that tells the end.
 	restWait = time.Second
 	// restWaitMost bounds it where a child in the background goes on writing.
-	restWaitMost = 5 * restWait
+	restWaitMost = 3 * restWait
 )

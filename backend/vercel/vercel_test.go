@@ -844,7 +844,11 @@ func TestASpacedCallWaitsForNoRequest(t *testing.T) {
 		return time.Since(since) > time.Second
 	})
 	w.srv.Fail("", 1000, emulator.Fault{Hang: true})
+	begin := time.Now()
 	w.want(s, `echo hi`, "hi\n")
+	if took := time.Since(begin); took > 20*time.Second { // a request that hangs is given up after 30 s, or later
+		t.Errorf("the call waited for a request: %v", took)
+	}
 	w.srv.Heal()
 }
 

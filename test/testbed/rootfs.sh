@@ -28,6 +28,7 @@ make_rootfs() {
 	for file in /etc/apt/sources.list /etc/apt/sources.list.d/{debian,ubuntu}.sources; do
 		[[ -s $file ]] && sources+=("$file")
 	done
+	rm -rf -- "$rootfs" "$rootfs.new"
 	# No fsync for each file: the tree is made again if it is lost.
 	if ! mmdebstrap --format=tar --variant=minbase --aptopt='Acquire::Languages "none"' --dpkgopt=force-unsafe-io \
 		--include="$(IFS=,; echo "${image_packages[*]}")" "$suite" "$rootfs.new" "${sources[@]}" &>"$cache/mmdebstrap.log"; then
