@@ -469,6 +469,7 @@ func (w stuckWriter) Write(p []byte) (int, error) { <-w.free; return len(p), nil
 
 // A writer for stderr that takes nothing keeps neither the call's own limit nor the session's end.
 func TestAStuckWriterOfStderrHoldsUpNoLimit(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"timeout", "cancel", "close"} {
 		sb, _ := openStuck(t)
 		s, err := sb.Session(t.Context(), "")
