@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -245,6 +246,14 @@ func nameGroup() group {
 			b.session("dev").want(`export A=1; echo "$A"`, "1\n")
 			other, lost := *b, *b
 			other.opts.Backend, lost.opts.Backend = "other", "otter"
+			t.Cleanup(func() { // a place removes what is its backend's; this one has another identity
+				all, err := elsewhere.OpenSandboxes(context.Background(), b.cfg, "other", &other.opts)
+				if err != nil {
+					return // nothing is kept on this backend
+				}
+				defer all.Close()                                        //nolint:errcheck // there is nothing to lose
+				_, _ = all.Remove(context.Background(), "default", true) // it may be gone
+			})
 			other.open()
 			if r := other.session("dev").want(`echo "${A-unset}"; export A=2`, "unset\n"); r.Backend != "other" {
 				r.fail("the result names %q", r.Backend)
