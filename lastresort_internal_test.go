@@ -376,6 +376,8 @@ func TestAShellThatTakesNothingHoldsUpNoSession(t *testing.T) {
 	defer r.Close()
 	sh := sb.at().newShell(s)
 	sh.proc = mute{w}
+	sh.out, sh.errs = &stream{r: sh.proc.Stdout()}, &stream{r: sh.proc.Stderr()}
+	close(sh.eof)
 	close(sh.ready)
 	defer close(sh.exited)
 	done := make(chan struct{})

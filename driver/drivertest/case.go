@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"regexp"
 	"slices"
@@ -73,7 +74,8 @@ func (t *test) shared() *box {
 	t.Helper()
 	t.r.sharedOnce.Do(func() {
 		owner := &test{T: t.r.t, r: t.r}
-		t.r.sharedBox = owner.own(boxSpec{Options: elsewhere.SandboxOptions{SpawnAhead: t.r.h.SharedAhead}})
+		// Its log is of a thousand cases: the end of it says nothing of the one that failed.
+		t.r.sharedBox = owner.own(boxSpec{Options: elsewhere.SandboxOptions{SpawnAhead: t.r.h.SharedAhead, Logger: slog.New(slog.DiscardHandler)}})
 	})
 	if t.r.sharedBox == nil {
 		t.Fatal("the shared sandbox could not be opened")

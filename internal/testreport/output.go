@@ -57,6 +57,22 @@ func (o *output) String() string {
 	return b.String()
 }
 
+// beginning is the first few lines, shortened.
+func (o *output) beginning() string {
+	const lines, bytes = 6, 240
+	var b strings.Builder
+	for i, line := range strings.SplitAfterN(o.String(), "\n", lines+1) {
+		if line = strings.TrimSuffix(line, "\n"); i == lines || line == "" {
+			break
+		}
+		if len(line) > bytes {
+			line = strings.ToValidUTF8(line[:bytes], "") + "..."
+		}
+		fmt.Fprintf(&b, "    %s\n", line)
+	}
+	return b.String()
+}
+
 var logLine = regexp.MustCompile(`^\s*[^\s:]+\.go:\d+: (.*)`)
 
 // reason is the first line of the last thing that a skipped test logged.

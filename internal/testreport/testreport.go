@@ -1,7 +1,7 @@
 // Package testreport reads a `go test -json` stream and tells a person what ran where.
 //
-// While the stream runs it prints one line for each package and the output of each failing test. It ends with a table
-// of backend × (ran, failed, skipped, why) and a closing line, "N passed, N failed, N skipped".
+// While the stream runs it prints one line for each package and the output of each failing test. It ends with the names of those
+// that failed and a table of backend × (ran, failed, skipped, why) and a closing line, "N passed, N failed, N skipped".
 //
 // A test belongs to a backend if its package is backend/X or below it, or if an element of its name holds
 // "backend=X", which wins. Everything else is in the row "core". Only leaves are counted: a test with subtests counts
@@ -58,6 +58,8 @@ type Failure struct {
 	// Checked says that the test ended by itself, in a check of its own, and that nothing in the stream tells of a panic, a
 	// time limit that ended the process or a data race.
 	Checked bool
+	// Beginning is the first of what it printed.
+	Beginning string
 }
 
 // Pattern is what `go test -run` takes to run this test alone.
@@ -115,6 +117,7 @@ func Read(r io.Reader, w io.Writer, opts *Options) (*Summary, error) {
 		rd.printf("\nnot a whole stream of test events: %v\n", err)
 	}
 	sum := rd.summary()
+	rd.recall(sum)
 	rd.table(sum)
 	return sum, errors.Join(err, out.Flush())
 }
@@ -275,7 +278,7 @@ func (rd *reader) endPackage(e *event) {
 	if e.Action == "fail" && p.failed == 0 {
 		p.failed++
 		rd.row(backendOf(e.Package, "")).failed++
-		rd.failures = append(rd.failures, Failure{Package: e.Package})
+		rd.failures = append(rd.failures, Failure{Package: e.Package, Beginning: p.output.beginning()})
 		if e.FailedBuild == "" { // the build's own output was printed when it failed
 			rd.printf("\nFAIL: package %s, outside its tests\n%s\n", rd.short(e.Package), &p.output)
 		}
@@ -345,7 +348,7 @@ func (rd *reader) endTest(p *pkg, e *event) {
 		if !t.childFailed {
 			p.failed++
 			backend.failed++
-			rd.failures = append(rd.failures, Failure{Package: e.Package, Test: e.Test, Checked: e.Action == "fail"})
+			rd.failures = append(rd.failures, Failure{Package: e.Package, Test: e.Test, Checked: e.Action == "fail", Beginning: t.output.beginning()})
 		} else if text == "" {
 			return // only its subtests failed, and they were printed
 		}
@@ -415,6 +418,16 @@ func (rd *reader) summary() *Summary {
 		s.Rows = append(s.Rows, line)
 	}
 	return s
+}
+
+// recall names the failures again, where they are many lines apart: whoever sees the end of the report alone learns what failed.
+func (rd *reader) recall(s *Summary) {
+	for i, f := range s.Failures {
+		if i == 0 {
+			rd.printf("\nWhat failed, and how it began:\n")
+		}
+		rd.printf("  %s %s\n%s", rd.short(f.Package), f.Test, f.Beginning)
+	}
 }
 
 func (rd *reader) table(s *Summary) {

@@ -75,6 +75,8 @@ func TestRead(t *testing.T) {
 				"local    2    1       1        short: moves 10 MB\n",
 				"docker   1    0       2        no engine: the socket is absent (2)\n",
 				"modal    0    0       0        no tests\n",
+				"\nWhat failed, and how it began:\n",
+				"\n  core TestConformance/backend=local/a_call_fails\n        core_test.go:10: first\n            second\n",
 			},
 			hasNot: []string{"=== RUN", "--- FAIL", "FAIL: core TestConformance/backend=local (", "FAIL: slow TestSlow (", "noise"},
 		},
