@@ -102,18 +102,32 @@ func (r *record) write(file string) error {
 	return nil
 }
 
-// lives tells whether the record's process is there: by its number and start time, since a number alone may be another's.
+// lives tells whether the record's process is there and is not ending: by its number and start time, since a number alone may be
+// another's. The first process of a namespace ends only after the kernel has killed all others and their parents know of it: what a call
+// is told of its bash then comes before the end of the instance.
 func (r *record) lives() bool {
-	return r.PID > 0 && r.Begin != "" && r.Boot == bootID() && beginOf(r.PID) == r.Begin
+	if r.PID <= 0 || r.Begin == "" || r.Boot != bootID() {
+		return false
+	}
+	f := statOf(r.PID)
+	return begin(f) == r.Begin && !exiting(f)
 }
 
 // beginOf gives the start time of a process, in ticks since boot; "" where it is gone or has ended.
-func beginOf(pid int) string {
-	f := statOf(pid)
-	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
+func beginOf(pid int) string { return begin(statOf(pid)) }
+
+func begin(stat []string) string {
+	if len(stat) < 20 || stat[0] == "Z" || stat[0] == "X" {
 		return ""
 	}
-	return f[19]
+	return stat[19]
+}
+
+// exiting tells whether the kernel is ending a process (PF_EXITING of its flags).
+func exiting(stat []string) bool {
+	const pfExiting = 4
+	flags, _ := strconv.ParseUint(stat[6], 10, 64)
+	return flags&pfExiting != 0
 }
 
 // parentOf gives the parent of a process, or 0.

@@ -1,6 +1,7 @@
 package singularity
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -736,6 +738,82 @@ func TestD14WhatIsOrphanedIsReaped(t *testing.T) {
 		await(t, "the orphan "+pid+" is gone", func() bool { return bash(t, sb, `[ -e /proc/`+pid+` ] || echo gone`) == "gone\n" })
 		bash(t, sb, `rm /tmp/pid`)
 	}
+}
+
+// The first process of a namespace goes last: until those who wait for the others have been told of their ends it is there, and is
+// ending.
+func TestAnInstanceThatIsEndingDoesNotLive(t *testing.T) {
+	needEngine(t)
+	first := exec.CommandContext(t.Context(), "unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "bash", "-c", "echo on; read -r")
+	say, out := pipes(t, first)
+	defer say.Close()
+	if line, err := out.ReadString('\n'); err != nil {
+		t.Fatalf("no namespace can be made here: %q, %v", line, err)
+	}
+	pid := childOf(t, first.Process.Pid)
+	rec := &record{PID: pid, Begin: beginOf(pid), Boot: bootID()}
+	if !rec.lives() {
+		t.Fatal("it does not live before")
+	}
+	other := exec.CommandContext(t.Context(), "nsenter", "--target", strconv.Itoa(pid), "--user", "--preserve-credentials", "--pid", "bash", "-c", "echo on; sleep 1000")
+	_, out = pipes(t, other)
+	if line, err := out.ReadString('\n'); err != nil {
+		t.Fatalf("%q, %v", line, err)
+	}
+	// Whoever waits for the other does not.
+	if err := other.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the first process is ending", func() bool { f := statOf(pid); return len(f) < 20 || exiting(f) })
+	if beginOf(pid) != rec.Begin {
+		t.Fatal("it is gone: the test proves nothing")
+	}
+	if rec.lives() {
+		t.Error("it lives, while all others of its namespace are killed")
+	}
+	if err := other.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the first process is gone", func() bool { return beginOf(pid) == "" })
+}
+
+// pipes starts a command, which is killed with the test, and gives its stdin and stdout.
+func pipes(t *testing.T, cmd *exec.Cmd) (io.WriteCloser, *bufio.Reader) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return in, bufio.NewReader(out)
+}
+
+// childOf gives a process's one child.
+func childOf(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatalf("its children are %q", text)
+	}
+	return child
 }
 
 func await(t testing.TB, what string, holds func() bool) {
