@@ -150,18 +150,22 @@ func spawnAheadGroup() group {
 			s.want(`pwd; echo *`, s.d()+"/a\nnew\n")
 		}},
 		{name: "a waiting shell that was idle too long is ended, and the next call is well", needs: []Need{NeedProc}, run: func(t *test) {
-			b := t.own(boxSpec{Settings: map[string]string{"spawn_ahead": "2", "spawn_ahead_idle": "2"}})
+			b := t.own(boxSpec{Settings: map[string]string{"spawn_ahead": "2", "spawn_ahead_idle": "4"}})
 			s := b.session("")
 			s.want(`export A=1`, "")
 			s.flush()
 			var seen []process
 			t.eventually("two shells wait and are seen", time.Second, func() bool {
+				if len(b.rec.live()) == 0 { // to look took so long that they were idle for too long
+					s.want(`true`, "")
+					s.flush()
+				}
 				ids := b.rec.live()
 				seen = b.carrying(ids)
 				return len(ids) == 2 && len(seen) == 2
 			})
 			started := b.rec.started()
-			b.gone(seen, 2*time.Second)
+			b.gone(seen, 4*time.Second)
 			// That a process has ended is known on this side a little later.
 			t.eventually("the idle shells have ended", endPromise, func() bool { return len(b.rec.live()) == 0 })
 			if n := b.rec.started() - started; n > 0 {
