@@ -117,6 +117,7 @@ func TestSetRefusesWhatLoadWouldRefuse(t *testing.T) {
 	}{
 		{"a bad value", "", "audit", "maybe", []string{"terminal.audit", `"maybe"`, "true or false", "nothing was written"}},
 		{"an unknown key", "", "docker_imgae", "x", []string{"docker_image"}},
+		{"an entry of a map", "", "policy.rules.force-push", "allow", []string{"policy.rules is one", `policy.rules '{"force-push":"VALUE"}'`}},
 		{"an unknown backend", "", "backend", "gpu1", []string{`"gpu1"`, "local"}},
 		{"an unknown key of an entry", "", "backends.a.nothing", "x", []string{"no such setting"}},
 		{"an entry with a backend's name", "", "backends.docker.ssh_host", "x", []string{`"docker"`}},

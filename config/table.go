@@ -126,6 +126,14 @@ func (t *table) keys() []string { return sortedKeys(t.byKey) }
 
 // unknownKey is the error of a key that no row has.
 func (t *table) unknownKey(key, origin string) *Error {
+	if at := strings.LastIndexByte(key, '.'); at >= 0 {
+		if row := t.lookup(key[:at]); row != nil && row.Type == driver.Map {
+			return &Error{
+				Kind: driver.KindConfig, Key: key, Origin: origin, Problem: "no setting of its own: " + key[:at] + " is one, with all its entries",
+				Hint: "give it whole, as JSON: " + key[:at] + ` '{"` + key[at+1:] + `":"VALUE"}'`,
+			}
+		}
+	}
 	return &Error{
 		Kind: driver.KindConfig, Key: key, Origin: origin,
 		Problem: "no such setting" + didYouMean(strings.TrimPrefix(key, "terminal."), t.keys()),

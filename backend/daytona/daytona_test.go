@@ -170,6 +170,23 @@ func TestPersistentSandboxesAreStoppedAndStartedAgain(t *testing.T) {
 	if w.one() != id || w.srv.Requests("POST /sandbox") != made+1 { // the start
 		t.Error("another sandbox was made")
 	}
+	if text := strings.Join(r.Notices, " "); strings.Contains(text, "was started again") {
+		t.Errorf("nothing ran in it when elsewhere stopped it, and the result tells of that: %q", r.Notices)
+	}
+
+	// Where somebody else stopped it what ran in it is gone.
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	sb = w.open("web")
+	w.want(w.session(sb, "dev"), `sleep 4321 >/dev/null 2>&1 & disown`, "")
+	if err := sb.Close(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	w.srv.Lapse(id, "stopped")
+	w.await("the sandbox stops", func() bool { return w.srv.State(id) == "stopped" })
+	sb = w.open("web")
+	r = w.want(w.session(sb, "dev"), `cat ~/file`, "kept\n")
 	if text := strings.Join(r.Notices, " "); !strings.Contains(text, "was started again") {
 		t.Errorf("the result does not say that what ran is gone: %q", r.Notices)
 	}

@@ -194,7 +194,8 @@ func (s *sandbox) run(ctx context.Context, b *box) error {
 		switch now.State {
 		case "started":
 			s.box = now
-			if asked || !s.made && was != "started" {
+			rested := s.lock.Wakes(id)
+			if (asked || !s.made && was != "started") && !rested {
 				s.say("the sandbox had been " + was + " and was started again: what ran in it is gone, its files are there")
 			}
 			return true, nil

@@ -307,7 +307,13 @@ func (s *sandbox) end(ctx context.Context, alive bool) (stays bool, err error) {
 		if !alive {
 			return nil
 		}
-		return s.api.stop(ctx, s.plan.name, s.box.ID)
+		if err := s.api.stop(ctx, s.plan.name, s.box.ID); err != nil {
+			return err
+		}
+		if err := s.lock.Rests(s.box.ID); err != nil {
+			s.log.Debug("it is not noted that the sandbox was idle when it was stopped", "sandbox", s.plan.name, "error", err)
+		}
+		return nil
 	})
 	return stays, err
 }

@@ -399,8 +399,16 @@ func (o *opener) start(ctx context.Context, rec *record) (listed, error) {
 		rec.Features = o.features(way, noLimits)
 		return found, nil
 	}
-	return listed{}, failure(driver.KindUnavailable, "no instance of %s (terminal.singularity_image, %s) can be started: %w; see whether that is the image that you mean, and whether `%s exec %s true` works",
-		p.image, o.req.Config.Origin("singularity_image"), first, o.prog.path, rec.Source)
+	if p.fakeroot && strings.Contains(first.Error(), "fakeroot") {
+		return listed{}, failure(driver.KindConfig, "no instance of %s can be started as terminal.singularity_fakeroot asks for: %w; give %s a line in /etc/subuid and in /etc/subgid, or switch that setting off",
+			p.image, first, o.prog.user)
+	}
+	or := ""
+	if strings.Contains(rec.Source, "://") {
+		or = "; a .sif file of this machine needs no registry"
+	}
+	return listed{}, failure(driver.KindUnavailable, "no instance of %s (terminal.singularity_image, %s) can be started: %w; see whether that is the image that you mean, and whether `%s exec %s true` works%s",
+		p.image, o.req.Config.Origin("singularity_image"), first, o.prog.path, rec.Source, or)
 }
 
 func (o *opener) stopByName(ctx context.Context) error {

@@ -252,6 +252,9 @@ func (a *app) comment(o *runFlags, limit time.Duration, res *elsewhere.Result, e
 		case elsewhere.Signaled:
 			notice(a.err, "the command was ended by signal "+res.Signal)
 		}
+		if why := endMeaning(res); why != "" {
+			notice(a.err, why)
+		}
 		for _, s := range res.Survivors {
 			notice(a.err, fmt.Sprintf("could not end process %d (%s)", s.PID, s.Command))
 		}
@@ -259,6 +262,16 @@ func (a *app) comment(o *runFlags, limit time.Duration, res *elsewhere.Result, e
 	if err != nil && sig == 0 {
 		complain(a.err, err)
 	}
+}
+
+// endMeaning is what an end means that is not the command's own doing, to a driver that knows (driver.ExitExplainer): it was killed, or
+// its bash could start no process.
+func endMeaning(res *elsewhere.Result) string {
+	const killed, noProcess = 137, 254
+	if res.ExitCode != killed && res.ExitCode != noProcess || res.ExitMeaning == "" {
+		return ""
+	}
+	return fmt.Sprintf("exit code %d: %s", res.ExitCode, res.ExitMeaning)
 }
 
 // exitCode decides between the command's code and elsewhere's own.

@@ -207,9 +207,9 @@ func (l *lookup) remove(ctx context.Context, b keptBox, data, force bool) (chang
 	if err != nil {
 		return changed{}, err
 	}
-	kept := slices.DeleteFunc(slices.Clone(b.Data), gone)
-	if data {
-		kept = nil
+	var kept []string
+	if !data {
+		kept = append(slices.DeleteFunc(slices.Clone(b.Data), gone), l.stored(ctx, b, len(removed) == 0)...)
 	}
 	for _, s := range sessions { // those that were made by another name of the backend
 		if s.Backend != b.all.Backend() && elsewhere.ForgetSession(l.home(), s.Backend, s.Task, s.Name) == nil {
@@ -217,6 +217,25 @@ func (l *lookup) remove(ctx context.Context, b keptBox, data, force bool) (chang
 		}
 	}
 	return newChanged(b, removed, kept), nil
+}
+
+// stored names the files of a removed sandbox that its service has stored: the task is still listed then, by another id unless
+// nothing else was there.
+func (l *lookup) stored(ctx context.Context, b keptBox, alone bool) []string {
+	if !b.FilesInside {
+		return nil
+	}
+	infos, err := within(ctx, reachWait, b.all.List)
+	if err != nil {
+		return nil // it is removed: what the service has is no part of that
+	}
+	var files []string
+	for _, info := range infos {
+		if info.Task == b.Task && info.State == driver.StateStopped && (alone || info.ID != b.ID) {
+			files = append(files, "the stored files "+info.ID)
+		}
+	}
+	return files
 }
 
 // gone tells whether a directory of this machine is not there any more; what is no such path is.

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/elsewhere-sh/elsewhere"
 	"github.com/elsewhere-sh/elsewhere/config"
+	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/resultjson"
 )
 
@@ -144,13 +146,14 @@ func (a *app) cmdSessionLs() *cobra.Command {
 
 func (a *app) cmdSessionRm() *cobra.Command {
 	var t target
-	var asJSON, every bool
+	var asJSON, every, forget bool
 	cmd := &cobra.Command{
 		Use:     "rm {NAME... | --all}",
 		Aliases: []string{"remove"},
 		Short:   "Remove named sessions",
 		Long: `Remove named sessions and their state. NAME is looked for on the backend of -b (default: terminal.backend) in the sandbox of
---task (default: "default"); --all removes every session, or every one of that backend and task.`,
+--task (default: "default"); --all removes every session, or every one of that backend and task. A session's state is in its sandbox:
+where that cannot be opened the session stays, and --forget removes what is known of it here alone.`,
 		Example: `  elsewhere session rm dev
   elsewhere session rm --task build a b
   elsewhere session rm --all`,
@@ -162,19 +165,20 @@ func (a *app) cmdSessionRm() *cobra.Command {
 			case !every && len(names) == 0:
 				return ownError("session rm", "give a NAME or --all; `elsewhere session ls` lists them", "there is no name")
 			}
-			return a.removeSessions(cmd, &t, names, asJSON)
+			return a.removeSessions(cmd, &t, names, forget, asJSON)
 		},
 	}
 	t.addBackend(a, cmd)
 	cmd.Flags().StringVar(&t.task, "task", "", "the sandbox's `NAME`")
 	cmd.Flags().BoolVar(&every, "all", false, "remove all")
+	cmd.Flags().BoolVar(&forget, "forget", false, "do not open the sandbox; the state there stays")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
 // removeSessions removes those of the names, or with none all that are selected. One that cannot be removed does not keep
 // the others.
-func (a *app) removeSessions(cmd *cobra.Command, t *target, names []string, asJSON bool) error {
+func (a *app) removeSessions(cmd *cobra.Command, t *target, names []string, forget, asJSON bool) error {
 	for _, name := range names {
 		if err := checkName("session rm", name); err != nil {
 			return err
@@ -194,7 +198,7 @@ func (a *app) removeSessions(cmd *cobra.Command, t *target, names []string, asJS
 	removed := []string{}
 	var errs []error
 	for _, s := range found {
-		if err := a.removeSession(cmd.Context(), c.home, s); err != nil {
+		if err := a.removeSession(cmd.Context(), c.home, s, forget); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -229,22 +233,36 @@ func (a *app) removeSessions(cmd *cobra.Command, t *target, names []string, asJS
 	return nil
 }
 
-// removeSession removes one session. Where its sandbox cannot be opened, because the host or the entry of
-// terminal.backends is gone, it is forgotten all the same: it must not stay for ever.
-func (a *app) removeSession(ctx context.Context, home string, s elsewhere.SessionInfo) error {
-	sandbox, err := a.sandboxOf(ctx, s)
-	if err != nil {
-		if ferr := elsewhere.ForgetSession(home, s.Backend, s.Task, s.Name); ferr != nil {
-			return missing(ferr, s)
+// removeSession removes one session, or with forget only what is known of it here. One whose sandbox cannot be opened stays: its state
+// may hold secrets, and nothing would name it any more.
+func (a *app) removeSession(ctx context.Context, home string, s elsewhere.SessionInfo, forget bool) error {
+	if forget {
+		if err := elsewhere.ForgetSession(home, s.Backend, s.Task, s.Name); err != nil {
+			return missing(err, s)
 		}
-		if errors.Is(err, errNotThere) {
-			return nil // its state was in there
-		}
-		notice(a.err, fmt.Sprintf("%s is forgotten here, but its state could not be removed there: %v", s.Name, err))
+		notice(a.err, fmt.Sprintf("%s is forgotten here; its state stays where its sandbox is, if that is there", s.Name))
 		return nil
 	}
-	defer a.closing("sandbox", sandbox.Close)
-	return missing(sandbox.RemoveSession(ctx, s.Name), s)
+	sandbox, err := a.sandboxOf(ctx, s)
+	switch {
+	case err == nil:
+		defer a.closing("sandbox", sandbox.Close)
+		return missing(sandbox.RemoveSession(ctx, s.Name), s)
+	case errors.Is(err, errNotThere): // its state was in there
+		return missing(elsewhere.ForgetSession(home, s.Backend, s.Task, s.Name), s)
+	}
+	all, listErr := elsewhere.Sessions(home)
+	if listErr == nil && !slices.ContainsFunc(all, func(o elsewhere.SessionInfo) bool {
+		return o.Backend == s.Backend && o.Task == s.Task && o.Name == s.Name
+	}) {
+		return missing(fs.ErrNotExist, s)
+	}
+	e := &elsewhere.Error{Kind: driver.KindConfig, Op: "session rm", Target: s.Name, Err: err}
+	if own, ok := errors.AsType[*elsewhere.Error](err); ok {
+		*e = *own
+	}
+	e.Hint = strings.TrimLeft(e.Hint+"; or `elsewhere session rm --forget "+s.Name+"` forgets it here alone, and its state stays there", "; ")
+	return e
 }
 
 func (a *app) sandboxOf(ctx context.Context, s elsewhere.SessionInfo) (*elsewhere.Sandbox, error) {

@@ -167,12 +167,13 @@ func (l *Lock) Remember(id string) (other string, err error) {
 	return other, atomicfile.Write(l.note(), []byte(id+"\n"), 0o600)
 }
 
-// Forget takes back what Remember noted: elsewhere itself has removed the sandbox, or nothing is lost with it. Call it with the right to make; a
+// Forget takes back what Remember and Rests noted: elsewhere itself has removed the sandbox, or nothing is lost with it. Call it with the right to make; a
 // nil Lock, and one of which nothing is noted, do nothing.
 func (l *Lock) Forget() error {
 	if l == nil {
 		return nil
 	}
+	_ = os.Remove(l.rest())
 	if err := os.Remove(l.note()); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -180,6 +181,27 @@ func (l *Lock) Forget() error {
 }
 
 func (l *Lock) note() string { return strings.TrimSuffix(l.use.Path(), ".use") + ".is" }
+
+// Rests notes that this sandbox was stopped while nothing ran in it, so that nothing is said of that when it starts again. Call it with the
+// right to make, also on a Lock that was closed since; a nil Lock notes nothing.
+func (l *Lock) Rests(id string) error {
+	if l == nil {
+		return nil
+	}
+	return atomicfile.Write(l.rest(), []byte(id+"\n"), 0o600)
+}
+
+// Wakes takes back what Rests noted, and tells whether it was of this sandbox. Call it with the right to make; of a nil Lock nothing was
+// noted.
+func (l *Lock) Wakes(id string) bool {
+	if l == nil {
+		return false
+	}
+	text, err := os.ReadFile(l.rest())
+	return err == nil && os.Remove(l.rest()) == nil && strings.TrimSpace(string(text)) == id
+}
+
+func (l *Lock) rest() string { return strings.TrimSuffix(l.use.Path(), ".use") + ".rests" }
 
 // Use says, until the lock is closed, that this process uses the sandbox. Call it with the right to make.
 func (l *Lock) Use() error {
