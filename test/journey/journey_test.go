@@ -201,6 +201,11 @@ func (p *place) isEmptied(stage string) {
 	}
 	p.does("session", "rm", session)
 	if p.sandboxes != nil {
+		if p.backend == "modal" { // its files are stored, where nobody sees them who is not told
+			if out := p.does("sandbox", "rm", "modal/default"); !strings.Contains(out, "  kept     the stored files im-") {
+				p.t.Errorf("what is kept is not said: %q", out)
+			}
+		}
 		p.does("sandbox", "rm", "--data", p.backend+"/default")
 		await(p.t, "sandboxes", func() []string {
 			left, err := p.sandboxes()
