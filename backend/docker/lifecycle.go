@@ -469,6 +469,9 @@ func (s *sandbox) refusal(c container.InspectResponse, diff []string, running bo
 // describe lists settings that differ with both values, where they are short.
 func (s *sandbox) describe(c container.InspectResponse, diff []string) string {
 	had := kept.Parse(c.Config.Labels[labelSettings])
+	if named := slices.DeleteFunc(slices.Clone(diff), func(key string) bool { return key == "data" || key == "network" }); len(named) > 0 {
+		diff = named // those two follow from others, and a user knows them by no such name
+	}
 	parts := make([]string, len(diff))
 	for i, key := range diff {
 		parts[i] = key
