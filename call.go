@@ -462,8 +462,10 @@ func (c *call) takeOutput(r *Result) {
 		r.Stdout, r.Stderr = c.out.Bytes(), c.err.Bytes()
 		r.OutputBytes += c.err.Total()
 		r.Truncated = r.Truncated || c.err.Truncated()
-		if r.OutputFile == "" {
-			r.OutputFile = c.err.File()
+		if file := c.err.File(); r.OutputFile == "" {
+			r.OutputFile = file
+		} else if file != "" {
+			c.notices = append(c.notices, "what was left out of standard error is in a file of its own: "+file)
 		}
 	}
 	if c.opts.MaxOutput < 0 && c.opts.Stdout == nil && c.opts.Stderr == nil && r.OutputBytes > 0 {
@@ -477,7 +479,7 @@ func (c *call) takeOutput(r *Result) {
 			c.notices = append(c.notices, "the output file stops at its limit: "+w.File())
 		}
 		if err := w.Err(); err != nil {
-			if r.OutputFile == w.File() {
+			if w.File() != "" && r.OutputFile == w.File() {
 				r.OutputFile = "" // it does not hold what it should
 			}
 			c.notices = append(c.notices, "the output that the result leaves out could not be written to a file: "+err.Error())

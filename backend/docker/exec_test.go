@@ -303,7 +303,7 @@ func TestAnEngineThatLearnsLateOfAContainersEnd(t *testing.T) {
 	w := newWorld(t)
 	late := &lateEngine{}
 	w.environ = append(w.environ, "DOCKER_HOST="+late.before(t, w.eng))
-	s := w.open(w.request("late"))
+	s := w.open(w.request("late", "container_persistent", "false"))
 	p := bash(t, s, `echo hi; sleep 1000`)
 	if line, err := bufio.NewReader(p.Stdout()).ReadString('\n'); err != nil || line != "hi\n" {
 		t.Fatalf("%q, %v", line, err)
@@ -319,7 +319,7 @@ func TestAnEngineThatLearnsLateOfAContainersEnd(t *testing.T) {
 		t.Error("nobody asked while it did not know: the test proves nothing")
 	}
 	// A command that is killed while the container goes on has just its own end.
-	s = w.open(w.request("late"))
+	s = w.open(w.request("late", "container_persistent", "false"))
 	if status, err := ended(t, bash(t, s, `kill -KILL $$`)); err != nil || status.Signal != "KILL" {
 		t.Errorf("got %+v, %v", status, err)
 	}

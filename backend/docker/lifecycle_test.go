@@ -367,6 +367,42 @@ func TestAContainerWithOtherSettings(t *testing.T) {
 	})
 }
 
+// One that was started anew while nobody looked runs, and is empty.
+func TestAContainerThatWasStartedAnewMeanwhileIsToldOf(t *testing.T) {
+	w := newWorld(t)
+	said := func(s *sandbox) bool {
+		return strings.Contains(strings.Join(s.info.Notices, "\n"), "stopped and started again, and not by elsewhere")
+	}
+	s := w.open(w.request("anew"))
+	w.close(s)
+	if s = w.open(w.request("anew")); said(s) {
+		t.Errorf("nothing happened to it: %q", s.info.Notices)
+	}
+	w.close(s)
+	if _, err := w.eng.ContainerRestart(t.Context(), s.id, client.ContainerRestartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if s = w.open(w.request("anew")); !said(s) {
+		t.Errorf("the notices are %q", s.info.Notices)
+	}
+	w.close(s)
+	if s = w.open(w.request("anew")); said(s) {
+		t.Errorf("it is told of twice: %q", s.info.Notices)
+	}
+	// A start of our own says so itself.
+	w.close(s)
+	if _, err := w.eng.ContainerStop(t.Context(), s.id, client.ContainerStopOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if s = w.open(w.request("anew")); said(s) || !strings.Contains(strings.Join(s.info.Notices, "\n"), "was started again") {
+		t.Errorf("the notices are %q", s.info.Notices)
+	}
+	w.close(s)
+	if s = w.open(w.request("anew")); said(s) {
+		t.Errorf("our own start is told of: %q", s.info.Notices)
+	}
+}
+
 func TestAContainerIsInUseByAnotherMachineWhileItsWatchdogLives(t *testing.T) {
 	w := newWorld(t)
 	s := w.open(w.request("machines"))

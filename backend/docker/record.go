@@ -30,8 +30,9 @@ type record struct {
 	Image      string    `json:"image"`
 	Created    time.Time `json:"created"`
 	Persistent bool      `json:"persistent"`
-	Data       []string  `json:"data"`    // directories of this machine that hold its files
-	Volumes    []string  `json:"volumes"` // volumes of the engine that do
+	Started    string    `json:"started,omitempty"` // when it was started, as the engine says it, when it was entered last
+	Data       []string  `json:"data"`              // directories of this machine that hold its files
+	Volumes    []string  `json:"volumes"`           // volumes of the engine that do
 }
 
 // records are those of one home about the containers of one engine.
@@ -194,11 +195,19 @@ func (r records) mounted(ctx context.Context, dir string) bool {
 func (s *sandbox) remember(was *record) (recreated string, err error) {
 	rec := &record{
 		Name: s.plan.name, Task: []byte(s.req.Task), Identity: s.req.Identity.ID, Profile: s.req.Identity.Profile, ID: s.id,
-		Image: s.plan.config.Image, Created: time.Now(), Persistent: s.plan.process, Data: s.plan.dataDirs, Volumes: s.plan.volumes,
+		Image: s.plan.config.Image, Created: time.Now(), Persistent: s.plan.process, Started: s.since, Data: s.plan.dataDirs, Volumes: s.plan.volumes,
 	}
 	if was != nil {
-		if was.ID == rec.ID && slices.Equal(was.Data, rec.Data) {
-			return "", nil
+		if was.ID == rec.ID {
+			if rec.Started == "" {
+				rec.Started = was.Started
+			}
+			if !s.fresh && was.Started != "" && was.Started != rec.Started {
+				s.say("the container has been stopped and started again, and not by elsewhere: what ran in it and its sessions' variables are gone, its files are there")
+			}
+			if was.Started == rec.Started && slices.Equal(was.Data, rec.Data) {
+				return "", nil
+			}
 		}
 		if was.ID != "" && was.ID != rec.ID && !s.replaced {
 			recreated = "the container " + s.plan.name + " that this task had was removed, and not by elsewhere: what ran in it and its sessions' variables are gone; "

@@ -239,7 +239,7 @@ func (o *opener) make(ctx context.Context, rec *record) (_ *record, err error) {
 		}
 	}()
 	if err := o.makeDirs(ctx, fresh && !p.persistent); err != nil {
-		return nil, failure(driver.KindUnavailable, "the instance's directories cannot be made: %w; set terminal.scratch_dir to a directory with room", err)
+		return nil, failure(driver.KindUnavailable, "the instance's directories cannot be made: %w; where a command has put something in their place, `elsewhere sandbox reset %s` makes them anew; else set terminal.scratch_dir to a directory with room", err, o.address())
 	}
 	if p.throwAway {
 		// Before the record, by which others find the instance. Where the file system knows no locks the lease has to do.

@@ -121,7 +121,7 @@ func (s *sandbox) Alive(ctx context.Context) error {
 }
 
 func (s *sandbox) lost() error {
-	return failure(driver.KindLost, "the instance %s has ended; the next call starts it again", s.rec.Name)
+	return failure(driver.KindLost, "the instance %s has ended; the next call starts one", s.rec.Name)
 }
 
 // Prepare brings what is mounted from HERMES_HOME up to date.

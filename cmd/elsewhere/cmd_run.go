@@ -220,7 +220,7 @@ func (a *app) oneCall(ctx context.Context, cfg *config.Config, o *runFlags, text
 		if ferr != nil {
 			res.StateSaved, why = false, ": "+ferr.Error()
 		}
-		if !res.StateSaved && res.Cause != elsewhere.Directory && res.Cause != elsewhere.Denied {
+		if !res.StateSaved && res.Cause != elsewhere.Directory && res.Cause != elsewhere.Denied && res.Cause != elsewhere.Lost {
 			res.Notices = append(res.Notices, fmt.Sprintf("session %s is as it was before this command%s", o.session, why))
 		}
 	}

@@ -359,10 +359,13 @@ func printLeft(out *table, b keptBox, d driver.SandboxDetail) error {
 	return out.print()
 }
 
-// state is a sandbox's state with how long it has had it, where that is known.
+// state is a sandbox's state with how long it has had it, where that is known. One that is paused runs for as long, for its engine.
 func state(d driver.SandboxDetail) string {
-	if d.Started.IsZero() {
+	switch {
+	case d.Started.IsZero():
 		return d.State
+	case d.State == driver.StatePaused:
+		return d.State + ", started " + age(d.Started) + " ago"
 	}
 	return d.State + " for " + age(d.Started)
 }

@@ -167,6 +167,16 @@ func outputGroup() group {
 				t.Errorf("the output file: %v, %v", st.Mode(), err)
 			}
 		}},
+		{name: "what is left out of both streams is in two files, and both are named", run: func(t *test) {
+			r := t.session().run(`printf abcdefgh; printf ABCDEFGHIJ >&2`, split, maxOutput(4)).code(0).notice("standard error")
+			if out, err := os.ReadFile(r.OutputFile); err != nil || string(out) != "abcdefgh" {
+				t.Errorf("%q, %v", out, err)
+			}
+			_, file, _ := strings.Cut(strings.Join(r.Notices, "\n"), "file of its own: ")
+			if out, err := os.ReadFile(file); err != nil || string(out) != "ABCDEFGHIJ" {
+				t.Errorf("%q, %v", out, err)
+			}
+		}},
 		{name: "output that just fits its window is not cut", run: func(t *test) {
 			s := t.session()
 			for _, n := range []int{999, 1000, 1001} {

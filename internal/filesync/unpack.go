@@ -44,6 +44,7 @@ type unpacker struct {
 	arrived map[string]string // name in the archive of each file: its place, for hard links to it
 	tokens  map[string]string
 	modes   map[string]fs.FileMode // of directories that were made
+	times   map[string]time.Time   // of those that the stream names
 	count   int
 	written int64
 }
@@ -55,6 +56,7 @@ var errTooMuch = errors.New("it holds more than the limit allows")
 // wrong with one member is told to skip.
 func (u *unpacker) unpack(ctx context.Context, r io.Reader) error {
 	u.arrived, u.tokens, u.modes = map[string]string{}, map[string]string{}, map[string]fs.FileMode{}
+	u.times = map[string]time.Time{}
 	defer u.setModes()
 	buffered := bufio.NewReaderSize(r, 256<<10)
 	for {
@@ -320,15 +322,19 @@ func (u *unpacker) directory(rel string, h *tar.Header) error {
 	}
 	if made && u.keepMode {
 		u.modes[rel] = fs.FileMode(h.Mode).Perm()
+		u.times[rel] = h.ModTime
 	}
 	u.tokens[rel] = directory
 	return nil
 }
 
-// setModes gives the directories that were made their modes, now that all is in them.
+// setModes gives the directories that were made their modes and times, now that all is in them.
 func (u *unpacker) setModes() {
 	for dir, mode := range u.modes {
 		_ = u.root.Chmod(filepath.FromSlash(dir), mode|0o700)
+	}
+	for dir, mtime := range u.times {
+		_ = u.root.Chtimes(filepath.FromSlash(dir), mtime, mtime)
 	}
 	for dir, mode := range u.modes {
 		if mode&0o700 != 0o700 {

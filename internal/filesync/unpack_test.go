@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 type member struct {
@@ -117,6 +118,39 @@ func TestUnpackStaysInside(t *testing.T) {
 			if skipped[name] == "" {
 				t.Errorf("%q was not refused: %v", m.name, skipped)
 			}
+		}
+	}
+}
+
+// A directory has the time that it had, whatever came into it afterwards.
+func TestUnpackGivesDirectoriesTheirTimes(t *testing.T) {
+	old := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+	var data bytes.Buffer
+	w := tar.NewWriter(&data)
+	for _, h := range []*tar.Header{
+		{Name: "a", Typeflag: tar.TypeDir, Mode: 0o755, ModTime: old},
+		{Name: "a/b", Typeflag: tar.TypeDir, Mode: 0o555, ModTime: old.Add(time.Hour)},
+		{Name: "a/b/file", Typeflag: tar.TypeReg, Mode: 0o644, Size: 1, ModTime: old.Add(2 * time.Hour)},
+	} {
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Size > 0 {
+			_, _ = w.Write([]byte("x"))
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir, skipped, err := unpackIn(t, data.Bytes(), false)
+	if err != nil || len(skipped) > 0 {
+		t.Fatal(err, skipped)
+	}
+	t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "a/b"), 0o700) })
+	for i, name := range []string{"a", "a/b", "a/b/file"} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if want := old.Add(time.Duration(i) * time.Hour); err != nil || !info.ModTime().Equal(want) {
+			t.Errorf("%s: %v, want %v; %v", name, info.ModTime(), want, err)
 		}
 	}
 }
