@@ -429,17 +429,12 @@ func (c *call) result() (*Result, error) {
 	return r, nil
 }
 
-// killed is the code of a command that was ended by KILL, noProcess that of a bash that could start no other process, and explainWait
-// how long a driver may take to say why.
-const (
-	killed      = 128 + 9
-	noProcess   = 254
-	explainWait = 5 * time.Second
-)
+// explainWait is how long a driver may take to say why a command was killed, or had no process.
+const explainWait = 5 * time.Second
 
 // explainExit asks a driver that knows why a command was killed, or had no process; "" where nobody does.
 func (c *call) explainExit() string {
-	if c.code != killed && c.code != noProcess || c.cause != Exited && c.cause != Signaled {
+	if c.code != driver.CodeKilled && c.code != driver.CodeNoProcess || c.cause != Exited && c.cause != Signaled {
 		return ""
 	}
 	explainer, ok := c.sh.at.drv.(driver.ExitExplainer)

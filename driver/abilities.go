@@ -79,9 +79,15 @@ type Stopper interface {
 	Stop(ctx context.Context) error
 }
 
-// ExitExplainer knows more of two ends than their codes say: of a command that was killed (137) that memory had run out, of a bash that
-// could start no process (254) that there are as many as there may be; and which setting gives it more. It is asked for such ends
-// alone. "" is nothing known.
+// The codes that an ExitExplainer is asked about.
+const (
+	CodeKilled    = 128 + 9 // a command was ended by KILL
+	CodeNoProcess = 254     // a bash could start no process
+)
+
+// ExitExplainer knows more of two ends than their codes say: of a command that was killed (CodeKilled) that memory had run out, of a
+// bash that could start no process (CodeNoProcess) that there are as many as there may be; and which setting gives it more. It is asked
+// for such ends alone. "" is nothing known.
 type ExitExplainer interface {
 	ExplainExit(ctx context.Context, code int) string
 }

@@ -11,18 +11,12 @@ import (
 	"github.com/elsewhere-sh/elsewhere/driver"
 )
 
-// Codes of which ExplainExit knows more: a command was ended by KILL, and a bash could start no process.
-const (
-	codeKilled    = 128 + 9
-	codeNoProcess = 254
-)
-
 // ExplainExit says which limit a command has met.
 func (s *sandbox) ExplainExit(ctx context.Context, code int) string {
 	switch code {
-	case codeKilled:
+	case driver.CodeKilled:
 		return s.memoryRanOut(ctx)
-	case codeNoProcess:
+	case driver.CodeNoProcess:
 		return s.processesRanOut(ctx)
 	}
 	return ""

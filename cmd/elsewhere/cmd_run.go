@@ -16,6 +16,7 @@ import (
 
 	"github.com/elsewhere-sh/elsewhere"
 	"github.com/elsewhere-sh/elsewhere/config"
+	"github.com/elsewhere-sh/elsewhere/driver"
 	"github.com/elsewhere-sh/elsewhere/internal/resultjson"
 )
 
@@ -267,8 +268,7 @@ func (a *app) comment(o *runFlags, limit time.Duration, res *elsewhere.Result, e
 // endMeaning is what an end means that is not the command's own doing, to a driver that knows (driver.ExitExplainer): it was killed, or
 // its bash could start no process.
 func endMeaning(res *elsewhere.Result) string {
-	const killed, noProcess = 137, 254
-	if res.ExitCode != killed && res.ExitCode != noProcess || res.ExitMeaning == "" {
+	if res.ExitCode != driver.CodeKilled && res.ExitCode != driver.CodeNoProcess || res.ExitMeaning == "" {
 		return ""
 	}
 	return fmt.Sprintf("exit code %d: %s", res.ExitCode, res.ExitMeaning)
