@@ -260,9 +260,12 @@ func (s *sandbox) ensure(ctx context.Context) (made bool, err error) {
 	return false, nil
 }
 
+// lostByRestart is what a stop takes and leaves.
+const lostByRestart = "what ran in it and its sessions' variables are gone, its files are there"
+
 // startedAgain says what a container has lost that was found stopped.
 func (s *sandbox) startedAgain(was *container.State) string {
-	text := "the container had been stopped and was started again: what ran in it and its sessions' variables are gone, its files are there"
+	text := "the container had been stopped and was started again: " + lostByRestart
 	if was.OOMKilled {
 		text += "; " + s.outOfMemory()
 	}

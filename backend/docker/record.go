@@ -198,18 +198,17 @@ func (s *sandbox) remember(was *record) (recreated string, err error) {
 		Image: s.plan.config.Image, Created: time.Now(), Persistent: s.plan.process, Started: s.since, Data: s.plan.dataDirs, Volumes: s.plan.volumes,
 	}
 	if was != nil {
-		if was.ID == rec.ID {
-			if rec.Started == "" {
-				rec.Started = was.Started
-			}
-			if !s.fresh && was.Started != "" && was.Started != rec.Started {
-				s.say("the container has been stopped and started again, and not by elsewhere: what ran in it and its sessions' variables are gone, its files are there")
-			}
-			if was.Started == rec.Started && slices.Equal(was.Data, rec.Data) {
-				return "", nil
-			}
+		same := was.ID == rec.ID
+		if same && was.Started == rec.Started && slices.Equal(was.Data, rec.Data) {
+			return "", nil
 		}
-		if was.ID != "" && was.ID != rec.ID && !s.replaced {
+		if same {
+			rec.Created = was.Created
+		}
+		if same && !s.fresh && was.Started != "" && was.Started != rec.Started {
+			s.say("the container has been stopped and started again, and not by elsewhere: " + lostByRestart)
+		}
+		if was.ID != "" && !same && !s.replaced {
 			recreated = "the container " + s.plan.name + " that this task had was removed, and not by elsewhere: what ran in it and its sessions' variables are gone; "
 			if s.plan.data {
 				recreated += "of its files those in the home directory and " + workspace + " are kept"

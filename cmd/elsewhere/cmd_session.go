@@ -261,7 +261,11 @@ func (a *app) removeSession(ctx context.Context, home string, s elsewhere.Sessio
 	if own, ok := errors.AsType[*elsewhere.Error](err); ok {
 		*e = *own
 	}
-	e.Hint = strings.TrimLeft(e.Hint+"; or `elsewhere session rm --forget "+s.Name+"` forgets it here alone, and its state stays there", "; ")
+	forgets := "elsewhere session rm --forget " + s.Name + " -b " + s.Backend
+	if s.Task != elsewhere.DefaultTask {
+		forgets += " --task " + quoted(s.Task)
+	}
+	e.Hint = strings.TrimLeft(e.Hint+"; or `"+forgets+"` forgets it here alone, and its state stays there", "; ")
 	return e
 }
 
